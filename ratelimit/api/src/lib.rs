@@ -1,0 +1,25 @@
+//! The wire between the filter and the quota service: JSON bodies of the `/v1/*` calls.
+//!
+//! Both sides compile these types, so a field cannot mean two things. Evolution is additive: an unknown
+//! field is ignored, a new field has a default. Token amounts count tokens, times are milliseconds.
+
+mod id;
+mod models;
+mod reason;
+mod reserve;
+mod settle;
+
+pub use id::{InvalidId, ReservationId};
+pub use models::{MissingOutputLimit, ModelInfo, ModelList, OutputLimit};
+pub use reason::Reason;
+pub use reserve::{Decision, Grant, LimitState, Metric, ReserveRequest, ReserveResponse};
+pub use settle::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, Usage};
+
+/// Path of the model list, `GET`.
+pub const MODELS_PATH: &str = "/v1/models";
+/// Path of the reserve call, `POST` with a [`ReserveRequest`].
+pub const RESERVE_PATH: &str = "/v1/reserve";
+/// Path of the settle call, `POST` with an array of [`SettleItem`].
+pub const SETTLE_PATH: &str = "/v1/settle";
+/// The largest number of items a settle call may carry.
+pub const MAX_SETTLE_ITEMS: usize = 256;

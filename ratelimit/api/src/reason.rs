@@ -1,0 +1,67 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a reserve was denied: the `code` of the answer the caller gets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Reason {
+    /// A request limit of any window that is not a billing period.
+    RpmLimitExceeded,
+    /// A token limit of any window that is not a billing period.
+    TpmLimitExceeded,
+    /// The amount is above the whole limit: waiting does not help.
+    RequestExceedsLimit,
+    UnknownKey,
+    ModelNotFound,
+    ModelNotAllowed,
+    /// The store gave no answer and an enforcing limit is closed.
+    QuotaUnavailable,
+    /// A reason of a newer service.
+    Other(String),
+}
+
+impl Reason {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::RpmLimitExceeded => "rpm_limit_exceeded",
+            Self::TpmLimitExceeded => "tpm_limit_exceeded",
+            Self::RequestExceedsLimit => "request_exceeds_limit",
+            Self::UnknownKey => "unknown_key",
+            Self::ModelNotFound => "model_not_found",
+            Self::ModelNotAllowed => "model_not_allowed",
+            Self::QuotaUnavailable => "quota_unavailable",
+            Self::Other(text) => text,
+        }
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "rpm_limit_exceeded" => Self::RpmLimitExceeded,
+            "tpm_limit_exceeded" => Self::TpmLimitExceeded,
+            "request_exceeds_limit" => Self::RequestExceedsLimit,
+            "unknown_key" => Self::UnknownKey,
+            "model_not_found" => Self::ModelNotFound,
+            "model_not_allowed" => Self::ModelNotAllowed,
+            "quota_unavailable" => Self::QuotaUnavailable,
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        match reason {
+            Reason::Other(text) => text,
+            known => known.as_str().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

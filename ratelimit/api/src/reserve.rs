@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Reason, ReservationId};
+
+/// Body of `POST /v1/reserve`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveRequest {
+    pub id: ReservationId,
+    /// 1, or 2 for the one repeat after a connection failure.
+    #[serde(default = "first")]
+    pub attempt: u8,
+    /// How long the filter still waits for the answer, in milliseconds.
+    pub deadline_ms: u32,
+    /// SHA-256 of the caller's API key, 64 lower-case hex digits.
+    pub key_hash: String,
+    /// The client's model name, normalised; absent on endpoints without a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The wire format the caller speaks, `openai`.
+    pub dialect: String,
+    /// The canonical endpoint, for example `chat.completions`.
+    pub endpoint: String,
+    pub prompt_tokens: u64,
+    /// Output limit per choice the client gave; absent when it gave none.
+    #[serde(default)]
+    pub max_output_tokens: Option<u64>,
+    #[serde(default = "one")]
+    pub choices: u32,
+    #[serde(default)]
+    pub stream: bool,
+    /// The filter can still write a smaller output limit into the request.
+    #[serde(default)]
+    pub can_clamp: bool,
+    /// For logs only; never a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+fn first() -> u8 {
+    1
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Answer of `POST /v1/reserve`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveResponse {
+    pub decision: Decision,
+    /// Opaque routing tag: settle and extend give it back. Empty when nothing was held.
+    #[serde(default)]
+    pub account: String,
+    /// The canonical quota name of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub grant: Grant,
+    /// Set on deny.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Name of the entry of `limits` that the reason speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_by: Option<String>,
+    /// When this very amount fits if nothing else changes; absent when unknown or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    #[serde(default)]
+    pub degraded: bool,
+    /// Every limit that applies, after the hold.
+    #[serde(default)]
+    pub limits: Vec<LimitState>,
+    pub policy_version: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Allow,
+    Deny,
+    /// The reservation was closed before it was made; nothing is held.
+    Gone,
+}
+
+/// What an allowed request may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Output tokens per choice that are held. The filter lowers the client's own limit to it.
+    #[serde(default)]
+    pub max_output_tokens: Option<u64>,
+}
+
+/// One limit as it stands for this caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitState {
+    pub name: String,
+    /// Dimension → value; API keys as the first 8 hex digits of their hash.
+    pub scope: BTreeMap<String, String>,
+    pub metric: Metric,
+    pub limit: u64,
+    /// Never below 0 nor above `limit`.
+    pub remaining: u64,
+    /// Until the limit is whole again.
+    pub reset_ms: u64,
+    pub window_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    #[serde(default)]
+    pub shadow: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    Requests,
+    Tokens,
+    /// A metric of a newer service.
+    #[serde(other)]
+    Other,
+}
