@@ -90,6 +90,4 @@ pub enum SettleStatus {
     Late,
     /// No such reservation. A later reserve of this id will be answered `gone`.
     Unknown,
-    /// The store gave no answer: send this item again.
-    Retry,
 }
