@@ -4,6 +4,7 @@
 //! field is ignored, a new field has a default. Token amounts count tokens, times are milliseconds.
 
 mod id;
+pub mod model_name;
 mod models;
 mod reason;
 mod reserve;

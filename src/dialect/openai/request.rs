@@ -1,0 +1,177 @@
+//! Reads a chat completions request once, strictly where we act on it, and keeps the places to edit.
+
+use crate::dialect::BadRequest;
+use crate::edits::{Edit, Edits};
+use crate::json::{Member, elements, members, number, text};
+use crate::tokenizer::{Encoding, PROMPT_OVERHEAD, count_message, count_raw};
+
+/// The members that must not be given twice.
+const ACTED_ON: [&str; 7] =
+    ["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n"];
+/// Members that the provider turns into prompt tokens by rules of its own.
+const COUNTED_RAW: [&str; 3] = ["tools", "functions", "response_format"];
+const MAX_CHOICES: u64 = 128;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatRequest<'a> {
+    /// As the client wrote it.
+    pub model: String,
+    pub stream: bool,
+    pub choices: u32,
+    output_limits: Vec<OutputLimit>,
+    /// What makes the provider report the usage of a stream; `None` when it will anyway.
+    include_usage: Option<Edit>,
+    messages: Vec<Vec<Member<'a>>>,
+    counted_raw: Vec<&'a str>,
+}
+
+/// An output limit that the client gave, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OutputLimit {
+    value: u64,
+    offset: usize,
+    length: usize,
+}
+
+/// Where the client's output limits stand, for writing a smaller one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimits(Vec<OutputLimit>);
+
+impl OutputLimits {
+    /// Edits that lower every limit above `cap` to it.
+    pub fn cap(&self, cap: u64, edits: &mut Edits) {
+        for limit in self.0.iter().filter(|limit| limit.value > cap) {
+            edits.push(Edit {
+                offset: limit.offset,
+                length: limit.length,
+                bytes: cap.to_string().into_bytes(),
+            });
+        }
+    }
+}
+
+impl ChatRequest<'_> {
+    /// The largest output limit per choice that the client gave.
+    pub fn max_output_tokens(&self) -> Option<u64> {
+        self.output_limits.iter().map(|limit| limit.value).max()
+    }
+
+    pub fn output_limits(&self) -> OutputLimits {
+        OutputLimits(self.output_limits.clone())
+    }
+
+    /// The edit that asks for the usage chunk of a stream.
+    pub fn include_usage(&self) -> Option<Edit> {
+        self.include_usage.clone()
+    }
+
+    /// Prompt tokens, for a model by its normalised name.
+    pub fn prompt_tokens(&self, encoding: Encoding, model: &str) -> u64 {
+        let messages = self.messages.iter().map(|message| count_message(encoding, model, message));
+        let raw = self.counted_raw.iter().map(|raw| count_raw(encoding, raw));
+        messages.chain(raw).fold(PROMPT_OVERHEAD, u64::saturating_add)
+    }
+}
+
+pub fn parse(body: &[u8]) -> Result<ChatRequest<'_>, BadRequest> {
+    let body = std::str::from_utf8(body).map_err(|_| whole_body("the body is not UTF-8"))?;
+    let all = members(body).map_err(|error| not_json(&error))?;
+    for name in ACTED_ON {
+        if all.iter().filter(|member| member.key == name).count() > 1 {
+            return Err(bad(name, "is given more than once"));
+        }
+    }
+    let get = |name: &str| all.iter().find(|member| member.key == name && !member.is_null());
+
+    let model = match get("model") {
+        None => return Err(bad("model", "is missing")),
+        Some(member) => text(member.raw).ok_or_else(|| bad("model", "must be a string"))?,
+    };
+    let messages = match get("messages") {
+        None => return Err(bad("messages", "is missing")),
+        Some(member) => elements(member.raw).map_err(|_| bad("messages", "must be an array"))?,
+    };
+    let messages = messages
+        .into_iter()
+        .map(|raw| members(raw).map_err(|_| bad("messages", "must be an array of objects")))
+        .collect::<Result<_, _>>()?;
+    let stream = match get("stream") {
+        None => false,
+        Some(member) => boolean("stream", member.raw)?,
+    };
+    let choices = match get("n") {
+        None => 1,
+        Some(member) => number(member.raw)
+            .filter(|n| (1..=MAX_CHOICES).contains(n))
+            .and_then(|n| u32::try_from(n).ok())
+            .ok_or_else(|| bad("n", "must be a whole number from 1 to 128"))?,
+    };
+    let mut output_limits = Vec::new();
+    for name in ["max_completion_tokens", "max_tokens"] {
+        let Some(member) = get(name) else { continue };
+        let value = number(member.raw).filter(|&value| value > 0);
+        let value = value.ok_or_else(|| bad(name, "must be a whole number of at least 1"))?;
+        output_limits.push(OutputLimit { value, offset: member.offset, length: member.raw.len() });
+    }
+    let stream_options = all.iter().find(|member| member.key == "stream_options");
+    let include_usage = include_usage(stream_options, body)?.filter(|_| stream);
+    let counted_raw =
+        all.iter().filter(|m| COUNTED_RAW.contains(&m.key.as_str()) && !m.is_null()).map(|m| m.raw).collect();
+    Ok(ChatRequest { model, stream, choices, output_limits, include_usage, messages, counted_raw })
+}
+
+/// What must be written to have `stream_options.include_usage: true`.
+fn include_usage(stream_options: Option<&Member<'_>>, body: &str) -> Result<Option<Edit>, BadRequest> {
+    let insert = |offset, bytes: &str| Edit { offset, length: 0, bytes: bytes.as_bytes().to_vec() };
+    let Some(options) = stream_options else {
+        let brace = body.find('{').unwrap_or(0) + 1;
+        return Ok(Some(insert(brace, r#""stream_options":{"include_usage":true},"#)));
+    };
+    if options.is_null() {
+        let bytes = br#"{"include_usage":true}"#.to_vec();
+        return Ok(Some(Edit { offset: options.offset, length: options.raw.len(), bytes }));
+    }
+    let inner = members(options.raw).map_err(|_| bad("stream_options", "must be an object"))?;
+    let mut given = inner.iter().filter(|member| member.key == "include_usage");
+    let edit = match (given.next(), given.next()) {
+        (_, Some(_)) => return Err(bad("stream_options.include_usage", "is given more than once")),
+        (None, _) => {
+            let separator = if inner.is_empty() { "" } else { "," };
+            insert(options.offset + 1, &format!(r#""include_usage":true{separator}"#))
+        }
+        (Some(member), _) => {
+            if !member.is_null() && boolean("stream_options.include_usage", member.raw)? {
+                return Ok(None);
+            }
+            let offset = options.offset + member.offset;
+            Edit { offset, length: member.raw.len(), bytes: b"true".to_vec() }
+        }
+    };
+    Ok(Some(edit))
+}
+
+fn boolean(param: &'static str, raw: &str) -> Result<bool, BadRequest> {
+    match raw {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(bad(param, "must be true or false")),
+    }
+}
+
+fn bad(param: &'static str, reason: &str) -> BadRequest {
+    BadRequest { param: Some(param), message: format!("'{param}' {reason}.") }
+}
+
+fn whole_body(reason: &str) -> BadRequest {
+    BadRequest { param: None, message: format!("We could not read your request: {reason}.") }
+}
+
+/// Says where, never what: the body is the caller's secret.
+fn not_json(error: &serde_json::Error) -> BadRequest {
+    let (line, column) = (error.line(), error.column());
+    whole_body(&format!("the body is not a JSON object (line {line}, column {column})"))
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+
+fn body(members: &str) -> String {
+    format!(r#"{{"model":"gpt-4o",{MESSAGES}{members}}}"#)
+}
+
+fn param_of(body: &str) -> Option<&'static str> {
+    parse(body.as_bytes()).unwrap_err().param
+}
+
+#[test]
+fn a_plain_request() {
+    let text = body("");
+    let request = parse(text.as_bytes()).unwrap();
+    assert_eq!(request.model, "gpt-4o");
+    assert!(!request.stream && request.include_usage().is_none());
+    assert_eq!((request.choices, request.max_output_tokens()), (1, None));
+    assert_eq!(request.prompt_tokens(Encoding::O200kBase, "gpt-4o"), 8);
+}
+
+#[test]
+fn null_is_absent() {
+    let text = body(r#","n":null,"max_tokens":null,"stream":null,"max_completion_tokens":null"#);
+    let request = parse(text.as_bytes()).unwrap();
+    assert_eq!((request.stream, request.choices, request.max_output_tokens()), (false, 1, None));
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_name() {
+    for (members, param) in [
+        (r#","max_tokens":"100""#, "max_tokens"),
+        (r#","max_tokens":-1"#, "max_tokens"),
+        (r#","max_tokens":0"#, "max_tokens"),
+        (r#","max_tokens":100.5"#, "max_tokens"),
+        (r#","max_tokens":true"#, "max_tokens"),
+        (r#","max_tokens":[]"#, "max_tokens"),
+        (r#","max_tokens":1e400"#, "max_tokens"),
+        (r#","max_completion_tokens":18446744073709551616"#, "max_completion_tokens"),
+        (r#","n":0"#, "n"),
+        (r#","n":129"#, "n"),
+        (r#","n":"3""#, "n"),
+        (r#","n":1.5"#, "n"),
+        (r#","stream":"true""#, "stream"),
+        (r#","stream":1"#, "stream"),
+        (r#","stream_options":[]"#, "stream_options"),
+        (r#","stream_options":"x""#, "stream_options"),
+        (r#","stream":true,"stream_options":{"include_usage":1}"#, "stream_options.include_usage"),
+        (
+            r#","stream_options":{"include_usage":true,"include\u005fusage":false}"#,
+            "stream_options.include_usage",
+        ),
+        (r#","max_tokens":1,"max_tokens":2"#, "max_tokens"),
+        (r#","str\u0065am":true,"stream":false"#, "stream"),
+        (r#","model":"gpt-4o""#, "model"),
+        (r#","messages":[]"#, "messages"),
+    ] {
+        assert_eq!(param_of(&body(members)), Some(param), "{members}");
+    }
+    for (text, param) in [
+        ("{}", "model"),
+        (r#"{"model":null,"messages":[]}"#, "model"),
+        (r#"{"model":4,"messages":[]}"#, "model"),
+        (r#"{"model":"x"}"#, "messages"),
+        (r#"{"model":"x","messages":{}}"#, "messages"),
+        (r#"{"model":"x","messages":"hi"}"#, "messages"),
+        (r#"{"model":"x","messages":["hi"]}"#, "messages"),
+        (r#"{"model":"x","messages":[null]}"#, "messages"),
+    ] {
+        assert_eq!(param_of(text), Some(param), "{text}");
+    }
+    for text in ["", "nope", "[]", "{", "null", "\u{feff}{}", "{\"model\":\"x\",\"messages\":[]} x", "\u{0}"]
+    {
+        assert_eq!(param_of(text), None, "{text:?}");
+    }
+    assert_eq!(parse(b"{\"model\":\"\xff\"}").unwrap_err().param, None);
+}
+
+#[test]
+fn a_refusal_does_not_repeat_the_body() {
+    let error = parse(br#"{"secret prompt": nope"#).unwrap_err();
+    assert!(!error.message.contains("secret"), "{}", error.message);
+}
+
+#[test]
+fn empty_messages_are_legal() {
+    let request = parse(br#"{"model":"x","messages":[]}"#).unwrap();
+    assert_eq!(request.prompt_tokens(Encoding::O200kBase, "x"), 3);
+}
+
+#[test]
+fn the_usage_chunk_is_asked_for_in_place() {
+    for (members, expected) in [
+        ("", r#"{"stream_options":{"include_usage":true},"model":"gpt-4o","#),
+        (r#","stream_options":null"#, r#""stream_options":{"include_usage":true}"#),
+        (r#","stream_options": {}"#, r#""stream_options": {"include_usage":true}"#),
+        (
+            r#","stream_options":{"include_obfuscation":false}"#,
+            r#"{"include_usage":true,"include_obfuscation":false}"#,
+        ),
+        (r#","stream_options":{ "a":1, "include_usage": false }"#, r#"{ "a":1, "include_usage": true }"#),
+        (r#","stream_options":{"include_usage":null}"#, r#"{"include_usage":true}"#),
+    ] {
+        let text = body(&format!(r#","stream":true{members}"#));
+        let mut edits = Edits::default();
+        edits.push(parse(text.as_bytes()).unwrap().include_usage().unwrap());
+        let new = String::from_utf8(edits.apply(text.as_bytes()).unwrap()).unwrap();
+        assert!(new.contains(expected), "{new}");
+        assert_eq!(edits.new_length(text.len()), new.len());
+        let again = parse(new.as_bytes()).unwrap();
+        assert!(again.stream && again.include_usage().is_none(), "{new}");
+    }
+}
+
+#[test]
+fn the_usage_chunk_is_not_asked_for_where_it_makes_no_sense() {
+    for members in [
+        "",
+        r#","stream":false"#,
+        r#","stream_options":{"include_usage":false}"#,
+        r#","stream":true,"stream_options":{"include_usage":true}"#,
+    ] {
+        assert_eq!(parse(body(members).as_bytes()).unwrap().include_usage(), None, "{members}");
+    }
+}
+
+#[test]
+fn the_largest_limit_counts_and_each_above_the_cap_is_lowered() {
+    let text = body(r#", "max_tokens" : 5000.0 ,"max_completion_tokens":4294967296,"n":5"#);
+    let request = parse(text.as_bytes()).unwrap();
+    assert_eq!((request.max_output_tokens(), request.choices), (Some(4_294_967_296), 5));
+    let capped = |cap| {
+        let mut edits = Edits::default();
+        request.output_limits().cap(cap, &mut edits);
+        String::from_utf8(edits.apply(text.as_bytes()).unwrap()).unwrap()
+    };
+    assert!(capped(4096).contains(r#", "max_tokens" : 4096 ,"max_completion_tokens":4096,"n":5"#));
+    assert!(capped(6000).contains(r#", "max_tokens" : 5000.0 ,"max_completion_tokens":6000,"n":5"#));
+    assert_eq!(capped(u64::MAX), text);
+}
+
+#[test]
+fn tools_and_schemas_are_counted() {
+    let plain = parse(body("").as_bytes()).unwrap().prompt_tokens(Encoding::O200kBase, "gpt-4o");
+    for members in [
+        r#","tools":[{"type":"function","function":{"name":"weather","description":"Get it."}}]"#,
+        r#","response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}"#,
+    ] {
+        let text = body(members);
+        let counted = parse(text.as_bytes()).unwrap().prompt_tokens(Encoding::O200kBase, "gpt-4o");
+        assert!(counted > plain + 10, "{members}: {counted}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn never_panics(bytes: Vec<u8>) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn any_value_of_a_member_is_read_or_refused(value in "[-0-9.eE\"\\[\\]{}truefalsn:,]{1,12}") {
+        for name in ["n", "max_tokens", "stream", "stream_options", "messages", "model", "tools"] {
+            let text = format!(r#"{{"model":"m","messages":[],"{name}":{value}}}"#);
+            let _ = parse(text.as_bytes());
+        }
+    }
+}

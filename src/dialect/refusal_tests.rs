@@ -1,0 +1,98 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+
+fn deny(reason: &str, retry_after_ms: Option<u64>) -> ReserveResponse {
+    serde_json::from_value(json!({
+        "decision": "deny", "reason": reason, "refused_by": "tenant-tpm", "retry_after_ms": retry_after_ms,
+        "policy_version": "1", "limits": [
+            {"name": "tenant-rpm", "scope": {"tenant": "a"}, "metric": "requests", "limit": 60, "remaining": 12,
+             "reset_ms": 1000, "window_ms": 60000, "plan": "standard"},
+            {"name": "tenant-tpm", "scope": {"model": "gpt-4o", "tenant": "a"}, "metric": "tokens", "limit": 1000,
+             "remaining": 3, "reset_ms": 12300, "window_ms": 60000, "plan": "standard"}],
+    }))
+    .unwrap()
+}
+
+fn header<'a>(reply: &'a LocalReply, name: &str) -> Option<&'a str> {
+    reply.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+}
+
+fn reply(reason: &str, retry_after_ms: Option<u64>) -> (LocalReply, Value) {
+    let refusal = Refusal::denied(&deny(reason, retry_after_ms), "gpt-4o", 40, Reset::Duration);
+    let reply = refusal.reply(BodyFormat::OpenAi);
+    let body = serde_json::from_slice(&reply.body).unwrap();
+    (reply, body)
+}
+
+#[test]
+fn an_exhausted_window_says_which_and_until_when() {
+    let (reply, body) = reply("tpm_limit_exceeded", Some(12_300));
+    assert_eq!(reply.status, 429);
+    assert_eq!(reply.details, "tokengate_tpm_limit_exceeded");
+    assert_eq!(
+        body["error"],
+        json!({
+            "message": "Rate limit reached for the limit 'tenant-tpm' of model gpt-4o, tenant a (plan standard): \
+                        1000 tokens per 1m, 3 remaining. Please try again in 12.300s.",
+            "type": "rate_limit_error", "code": "tpm_limit_exceeded", "param": null,
+            "limit": {"name": "tenant-tpm", "scope": {"tenant": "a", "model": "gpt-4o"}, "metric": "tokens",
+                      "limit": 1000, "remaining": 3, "reset_ms": 12300, "window_ms": 60000, "plan": "standard"},
+        })
+    );
+    for (name, value) in [
+        ("retry-after", Some("13")),
+        ("retry-after-ms", Some("12300")),
+        ("x-should-retry", None),
+        ("x-ratelimit-remaining-tokens", Some("3")),
+        ("x-ratelimit-remaining-requests", Some("12")),
+        ("x-tokengate-refused-by", Some("quota")),
+        ("content-type", Some("application/json")),
+    ] {
+        assert_eq!(header(&reply, name), value, "{name}");
+    }
+}
+
+#[test]
+fn a_request_that_never_fits_has_no_retry_after() {
+    let (reply, body) = reply("request_exceeds_limit", None);
+    assert_eq!(reply.status, 429);
+    assert_eq!(body["error"]["code"], "request_exceeds_limit");
+    assert_eq!(header(&reply, "retry-after"), None);
+    assert_eq!(header(&reply, "x-should-retry"), Some("false"));
+}
+
+#[test]
+fn every_reason_has_its_status() {
+    for (reason, status, kind) in [
+        ("rpm_limit_exceeded", 429, "rate_limit_error"),
+        ("unknown_key", 401, "authentication_error"),
+        ("model_not_found", 404, "invalid_request_error"),
+        ("model_not_allowed", 403, "permission_error"),
+        ("quota_unavailable", 503, "api_error"),
+        ("a_reason_of_tomorrow", 429, "rate_limit_error"),
+    ] {
+        let (reply, body) = reply(reason, None);
+        assert_eq!((reply.status, &body["error"]["type"]), (status, &json!(kind)), "{reason}");
+        assert_eq!(body["error"]["code"], reason);
+    }
+}
+
+#[test]
+fn problem_details_on_request() {
+    assert_eq!(BodyFormat::of_accept(Some(b"text/html")), BodyFormat::OpenAi);
+    let format = BodyFormat::of_accept(Some(b"application/problem+JSON, */*"));
+    let reply = Refusal::denied(&deny("tpm_limit_exceeded", Some(5)), "m", 1, Reset::Duration).reply(format);
+    let body: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(header(&reply, "content-type"), Some("application/problem+json"));
+    assert_eq!(body["status"], 429);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(body["limit"]["name"], "tenant-tpm");
+}
+
+#[test]
+fn a_client_cannot_write_into_our_message() {
+    let model = format!("x\r\n{}", "y".repeat(500));
+    let refusal = Refusal::denied(&deny("model_not_found", None), &model, 1, Reset::Duration);
+    assert!(refusal.message.len() < 120 && !refusal.message.contains('\n'));
+}

@@ -1,0 +1,43 @@
+//! A header map as read once from the host: bytes, for a value need not be UTF-8.
+
+#[derive(Clone, Debug, Default)]
+pub struct Headers(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Headers {
+    pub fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        Self(pairs)
+    }
+
+    /// The first value of a header, by its lower-case name.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.all(name).next()
+    }
+
+    /// The first value where it is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter(move |(key, _)| key == name.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+
+    /// Names that begin so, each once.
+    pub fn names_with_prefix(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .0
+            .iter()
+            .filter(|(key, _)| key.starts_with(prefix.as_bytes()))
+            .map(|(key, _)| String::from_utf8_lossy(key).into_owned())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl<const N: usize> From<[(&str, &str); N]> for Headers {
+    fn from(pairs: [(&str, &str); N]) -> Self {
+        Self(pairs.map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())).to_vec())
+    }
+}

@@ -1,0 +1,215 @@
+//! Host calls that cannot panic.
+//!
+//! The SDK's own wrappers panic on a status they do not expect and on header values that are not UTF-8; a
+//! panic stops the whole worker's VM with all its streams. These give `None` or `false` instead. Only
+//! `proxy_http_call` stays with the SDK, which must know every call's token.
+
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use crate::headers::Headers;
+
+const OK: u32 = 0;
+
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Map {
+    RequestHeaders = 0,
+    ResponseHeaders = 2,
+    CallResponseHeaders = 6,
+}
+
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Buffer {
+    RequestBody = 0,
+    ResponseBody = 1,
+    CallResponseBody = 4,
+    PluginConfiguration = 7,
+}
+
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_replace_header_map_value(
+        map: u32,
+        key: *const u8,
+        key_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
+    fn proxy_remove_header_map_value(map: u32, key: *const u8, key_size: usize) -> u32;
+    fn proxy_get_buffer_bytes(
+        buffer: u32,
+        start: usize,
+        max_size: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+    ) -> u32;
+    fn proxy_set_buffer_bytes(
+        buffer: u32,
+        start: usize,
+        size: usize,
+        data: *const u8,
+        data_size: usize,
+    ) -> u32;
+    fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_continue_stream(stream: u32) -> u32;
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_size: usize,
+        body: *const u8,
+        body_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        grpc_status: i32,
+    ) -> u32;
+    fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
+    fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+    fn proxy_done() -> u32;
+}
+
+/// Takes over memory that the host filled. It asked the SDK's `proxy_on_memory_allocate` for it, which
+/// gives a `Vec<u8>` of exactly this size away.
+fn take(data: *mut u8, size: usize) -> Vec<u8> {
+    if data.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: `data` came from a boxed slice of `size` bytes that nobody else owns, see above.
+    unsafe { Vec::from_raw_parts(data, size, size) }
+}
+
+fn taken(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Option<Vec<u8>> {
+    let (mut data, mut size) = (null_mut(), 0);
+    let status = call(&mut data, &mut size);
+    let bytes = take(data, size);
+    (status == OK).then_some(bytes)
+}
+
+pub fn headers(map: Map) -> Headers {
+    // SAFETY: both pointers are valid for writing during the call.
+    let bytes = taken(|data, size| unsafe { proxy_get_header_map_pairs(map as u32, data, size) });
+    Headers::new(bytes.and_then(|bytes| parse_pairs(&bytes)).unwrap_or_default())
+}
+
+/// Count, then the sizes of all names and values, then each with a NUL behind it.
+fn parse_pairs(bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let word = |at: usize| {
+        let word = bytes.get(at..at.checked_add(4)?)?;
+        usize::try_from(u32::from_le_bytes(word.try_into().ok()?)).ok()
+    };
+    let count = word(0)?;
+    let mut at = count.checked_mul(8)?.checked_add(4)?;
+    let mut next = |size: usize| {
+        let text = bytes.get(at..at.checked_add(size)?)?.to_vec();
+        at += size + 1;
+        Some(text)
+    };
+    (0..count).map(|n| Some((next(word(4 + 8 * n)?)?, next(word(8 + 8 * n)?)?))).collect()
+}
+
+fn serialize_pairs(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let word = |out: &mut Vec<u8>, n: usize| out.extend(u32::try_from(n).unwrap_or(0).to_le_bytes());
+    let mut out = Vec::new();
+    word(&mut out, pairs.len());
+    for (name, value) in pairs {
+        word(&mut out, name.len());
+        word(&mut out, value.len());
+    }
+    for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
+        out.extend_from_slice(text.as_bytes());
+        out.push(0);
+    }
+    out
+}
+
+pub fn set_header(map: Map, name: &str, value: &[u8]) -> bool {
+    // SAFETY: the slices outlive the call.
+    let status = unsafe {
+        proxy_replace_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
+    };
+    status == OK
+}
+
+/// Removes every value of a header.
+pub fn remove_header(map: Map, name: &str) {
+    // SAFETY: the slice outlives the call. That there was none is no failure.
+    let _ = unsafe { proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) };
+}
+
+/// At most `size` bytes from the start of a buffer.
+pub fn buffer(buffer: Buffer, size: usize) -> Option<Vec<u8>> {
+    // SAFETY: both pointers are valid for writing during the call.
+    taken(|data, length| unsafe { proxy_get_buffer_bytes(buffer as u32, 0, size, data, length) })
+}
+
+/// Replaces the first `size` bytes of a buffer.
+pub fn replace_prefix(buffer: Buffer, size: usize, bytes: &[u8]) -> bool {
+    // SAFETY: the slice outlives the call.
+    let status = unsafe { proxy_set_buffer_bytes(buffer as u32, 0, size, bytes.as_ptr(), bytes.len()) };
+    status == OK
+}
+
+pub fn property(path: &[&str]) -> Option<Vec<u8>> {
+    let path = path.join("\0");
+    // SAFETY: the slice outlives the call; both pointers are valid for writing during it.
+    taken(|data, size| unsafe { proxy_get_property(path.as_ptr(), path.len(), data, size) })
+}
+
+/// A property that Envoy gives as a 64-bit integer.
+pub fn integer_property(path: &[&str]) -> Option<i64> {
+    property(path)?.try_into().ok().map(i64::from_le_bytes)
+}
+
+pub fn resume_request() -> bool {
+    // SAFETY: no pointers.
+    unsafe { proxy_continue_stream(0) == OK }
+}
+
+/// Answers the stream. `details` become its response code details.
+pub fn send_local_response(status: u16, details: &str, headers: &[(&str, &str)], body: &[u8]) -> bool {
+    let headers = serialize_pairs(headers);
+    // SAFETY: all slices outlive the call.
+    let status = unsafe {
+        proxy_send_local_response(
+            u32::from(status),
+            details.as_ptr(),
+            details.len(),
+            if body.is_empty() { null() } else { body.as_ptr() },
+            body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            -1,
+        )
+    };
+    status == OK
+}
+
+/// Milliseconds of the host's clock.
+pub fn now_ms() -> u64 {
+    let mut nanoseconds = 0;
+    // SAFETY: the pointer is valid for writing during the call.
+    match unsafe { proxy_get_current_time_nanoseconds(&mut nanoseconds) } {
+        OK => nanoseconds / 1_000_000,
+        _ => 0,
+    }
+}
+
+pub fn set_tick_period(ms: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { proxy_set_tick_period_milliseconds(ms) == OK }
+}
+
+/// Ends a root context whose `on_done` said to wait.
+pub fn done() {
+    // SAFETY: no pointers. Outside of its time the host refuses it, which changes nothing.
+    let _ = unsafe { proxy_done() };
+}
+
+/// Sends an HTTP call; `None` when the host would not take it. The answer comes to the context that is
+/// running now.
+pub fn call(cluster: &str, headers: &[(&str, &str)], body: Option<&[u8]>, timeout_ms: u32) -> Option<u32> {
+    let timeout = Duration::from_millis(u64::from(timeout_ms.max(1)));
+    proxy_wasm::hostcalls::dispatch_http_call(cluster, headers.to_vec(), body, Vec::new(), timeout).ok()
+}

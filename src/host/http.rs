@@ -1,0 +1,215 @@
+//! One HTTP stream: callbacks become events, effects become host calls.
+
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+use tokengate_api::{RESERVE_PATH, ReserveRequest};
+
+use super::abi::{self, Buffer, Map};
+use super::random;
+use super::root::Shared;
+use crate::edits::Edits;
+use crate::stream::charge::Ending;
+use crate::stream::{Effect, Env, Event, Failure, ResponseHead, Stream};
+
+/// A reserve's answer is never this large.
+const MAX_ANSWER: usize = 256 * 1024;
+/// What Envoy says of an answer that came from a provider.
+const FROM_PROVIDER: &[u8] = b"via_upstream";
+
+pub struct Http {
+    shared: Rc<Shared>,
+    stream: Stream,
+    /// Bytes of the request's body that are held.
+    held_bytes: usize,
+    /// The reserve under way.
+    call: Option<u32>,
+}
+
+impl Http {
+    pub fn new(shared: Rc<Shared>) -> Self {
+        Self { shared, stream: Stream::default(), held_bytes: 0, call: None }
+    }
+
+    fn step(&mut self, event: Event<'_>) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let models = self.shared.models.borrow().clone();
+            let env = Env {
+                config: &self.shared.config,
+                models: &models,
+                now_ms: abi::now_ms(),
+                new_id: &random::reservation_id,
+            };
+            let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
+            self.stream = stream;
+            for effect in effects {
+                if let Err(failure) = self.carry_out(effect) {
+                    next = Some(failure);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Does one effect. An error is the event that tells the stream of it.
+    fn carry_out(&mut self, effect: Effect) -> Result<(), Event<'static>> {
+        match effect {
+            Effect::RemoveRequestHeader(name) => abi::remove_header(Map::RequestHeaders, &name),
+            Effect::SetRequestHeader(name, value) => {
+                abi::set_header(Map::RequestHeaders, name, value.as_bytes());
+            }
+            Effect::Reserve { request, timeout_ms } => {
+                self.call = self.reserve(&request, timeout_ms);
+                if self.call.is_none() {
+                    return Err(Event::ReserveFailed(Failure::Unusable));
+                }
+            }
+            Effect::RewriteBody { edits, content_length } => {
+                rewrite(&edits, content_length).ok_or(Event::RewriteFailed)?;
+            }
+            Effect::Resume => {
+                abi::resume_request();
+            }
+            Effect::Reply(reply) => {
+                let headers: Vec<(&str, &str)> =
+                    reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                abi::send_local_response(reply.status, &reply.details, &headers, &reply.body);
+            }
+            Effect::RemoveResponseHeader(name) => abi::remove_header(Map::ResponseHeaders, &name),
+            Effect::SetResponseHeader(name, value) => {
+                abi::set_header(Map::ResponseHeaders, name, value.as_bytes());
+            }
+            Effect::ReplaceResponseBody(bytes) => {
+                abi::replace_prefix(Buffer::ResponseBody, usize::MAX, &bytes);
+            }
+            Effect::Settle { item, reserved_at } => {
+                self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
+            }
+            Effect::RefreshModels => self.shared.refresh_models.set(true),
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, request: &ReserveRequest, timeout_ms: u32) -> Option<u32> {
+        let body = serde_json::to_vec(request).ok()?;
+        self.shared.call("POST", RESERVE_PATH, Some(&body), timeout_ms)
+    }
+
+    fn request_action(&self) -> Action {
+        if self.stream.holds_request() { Action::Pause } else { Action::Continue }
+    }
+
+    fn request_end(&mut self) {
+        if self.stream.wants_body() {
+            let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
+            self.step(Event::RequestEnd { body: &body });
+        }
+    }
+
+    fn answer_of_call(&self, body_size: usize) -> Event<'static> {
+        let headers = abi::headers(Map::CallResponseHeaders);
+        let is_from_service = headers.get("x-envoy-upstream-service-time").is_some();
+        match headers.text(":status") {
+            // Reset after the headers or before them; the proxy's own 503 is a failed connection.
+            None => Event::ReserveFailed(Failure::Connection),
+            Some("503") if !is_from_service => Event::ReserveFailed(Failure::Connection),
+            Some("200") if is_from_service && body_size <= MAX_ANSWER => {
+                let body = abi::buffer(Buffer::CallResponseBody, body_size).unwrap_or_default();
+                match serde_json::from_slice(&body) {
+                    Ok(answer) => Event::ReserveAnswer(answer),
+                    Err(_) => Event::ReserveFailed(Failure::Unusable),
+                }
+            }
+            Some(_) => Event::ReserveFailed(Failure::Unusable),
+        }
+    }
+}
+
+/// Changes the held body and its length together: one without the other would smuggle a request.
+fn rewrite(edits: &Edits, content_length: Option<usize>) -> Option<()> {
+    let prefix = abi::buffer(Buffer::RequestBody, edits.end())?;
+    let new = edits.apply(&prefix)?;
+    abi::replace_prefix(Buffer::RequestBody, edits.end(), &new).then_some(())?;
+    if let Some(length) = content_length {
+        abi::set_header(Map::RequestHeaders, "content-length", length.to_string().as_bytes()).then_some(())?;
+    }
+    Some(())
+}
+
+/// Whether anything can have reached a provider, by Envoy's response flags and upstream's address.
+fn ending() -> Ending {
+    const NO_HEALTHY_UPSTREAM: i64 = 0x2;
+    const CONNECTION_FAILURE: i64 = 0x20;
+    const OVERFLOW: i64 = 0x80;
+    const NO_ROUTE: i64 = 0x100;
+    const NEVER_SENT: i64 = NO_HEALTHY_UPSTREAM | CONNECTION_FAILURE | OVERFLOW | NO_ROUTE;
+
+    let has_upstream = abi::property(&["upstream", "address"]).is_some_and(|address| !address.is_empty());
+    let flags = abi::integer_property(&["response", "flags"]).unwrap_or(0);
+    let attempts = abi::integer_property(&["upstream", "request_attempt_count"]).unwrap_or(1);
+    let was_refused = flags & NEVER_SENT != 0 && attempts <= 1;
+    Ending { reached_provider: has_upstream && !was_refused }
+}
+
+fn response_head() -> ResponseHead {
+    let headers = abi::headers(Map::ResponseHeaders);
+    let details = abi::property(&["response", "code_details"]);
+    let is_plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
+    ResponseHead {
+        status: headers.text(":status").and_then(|status| status.parse().ok()).unwrap_or(0),
+        from_provider: details.as_deref() == Some(FROM_PROVIDER),
+        is_coded: !headers.all("content-encoding").all(is_plain),
+        rate_limit_headers: headers.names_with_prefix("x-ratelimit-"),
+    }
+}
+
+impl Context for Http {
+    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
+        if self.call.take_if(|call| *call == token).is_some() {
+            let event = self.answer_of_call(body_size);
+            self.step(event);
+        }
+    }
+}
+
+impl HttpContext for Http {
+    fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        let headers = abi::headers(Map::RequestHeaders);
+        self.step(Event::RequestHeaders { headers: &headers, end_of_stream });
+        self.request_action()
+    }
+
+    fn on_http_request_body(&mut self, length: usize, end_of_stream: bool) -> Action {
+        self.held_bytes = length;
+        self.step(Event::RequestBody { length });
+        if end_of_stream {
+            self.request_end();
+        }
+        self.request_action()
+    }
+
+    /// Trailers end the body: an HTTP/2 body with trailers never says so itself.
+    fn on_http_request_trailers(&mut self, _: usize) -> Action {
+        self.request_end();
+        self.request_action()
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
+        self.step(Event::ResponseHead(response_head()));
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, is_last: bool) -> Action {
+        if self.stream.wants_answer() {
+            let chunk = abi::buffer(Buffer::ResponseBody, size).unwrap_or_default();
+            self.step(Event::ResponseBody { chunk: &chunk, is_last });
+        }
+        Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        self.step(Event::End(ending()));
+    }
+}

@@ -1,0 +1,207 @@
+//! The root context: configuration, the model list, and the outbox of one plugin in one VM.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+use tokengate_api::{MODELS_PATH, ModelList, SETTLE_PATH, SettleItem, SettleResponse};
+
+use super::abi::{self, Buffer, Map};
+use super::http::Http;
+use super::random;
+use crate::config::Config;
+use crate::models::Models;
+use crate::outbox::{Delivery, Outbox};
+
+/// Deadline of a settle and of fetching the model list.
+const CALL_TIMEOUT_MS: u32 = 1_000;
+/// Between two tries for the model list, or between two looks at whether it changed.
+const MODELS_PAUSE_MS: u64 = 1_000;
+/// How long a replaced configuration may still send its settles.
+const LONGEST_GOODBYE_MS: u64 = 5_000;
+
+/// What the streams of a root context share with it.
+pub struct Shared {
+    pub config: Config,
+    pub models: RefCell<Rc<Models>>,
+    pub outbox: RefCell<Outbox>,
+    pub refresh_models: Cell<bool>,
+    /// Authorization of our own calls.
+    authorization: Option<String>,
+}
+
+impl Shared {
+    fn new(config: Config) -> Self {
+        let token = match config.quota.token_env.as_str() {
+            "" => None,
+            name => std::env::var(name).ok(),
+        };
+        Self {
+            authorization: token.map(|token| format!("Bearer {token}")),
+            outbox: RefCell::new(Outbox::new(config.outbox.max_items)),
+            models: RefCell::default(),
+            refresh_models: Cell::new(true),
+            config,
+        }
+    }
+
+    /// Calls the quota service.
+    pub fn call(&self, method: &str, path: &str, body: Option<&[u8]>, timeout_ms: u32) -> Option<u32> {
+        let quota = &self.config.quota;
+        let mut headers =
+            vec![(":method", method), (":path", path), (":authority", quota.authority.as_str())];
+        if body.is_some() {
+            headers.push(("content-type", "application/json"));
+        }
+        if let Some(authorization) = &self.authorization {
+            headers.push(("authorization", authorization));
+        }
+        abi::call(&quota.cluster, &headers, body, timeout_ms)
+    }
+}
+
+#[derive(Default)]
+pub struct Root {
+    shared: Option<Rc<Shared>>,
+    settle_call: Option<u32>,
+    models_call: Option<u32>,
+    models_next_at: u64,
+    /// When this configuration was replaced.
+    leaving_since: Option<u64>,
+    dropped_logged: u64,
+}
+
+impl Root {
+    fn fetch_models(&mut self, shared: &Shared, now: u64) {
+        if self.models_call.is_none() && shared.refresh_models.get() && now >= self.models_next_at {
+            self.models_next_at = now + MODELS_PAUSE_MS;
+            self.models_call = shared.call("GET", MODELS_PATH, None, CALL_TIMEOUT_MS);
+        }
+    }
+
+    fn send_settles(&mut self, shared: &Shared, now: u64) {
+        let Some(batch) = shared.outbox.borrow_mut().next_batch(now) else { return };
+        self.settle_call = send(shared, &batch);
+        if self.settle_call.is_none() {
+            shared.outbox.borrow_mut().delivered(Delivery::Failed, now, random::jitter());
+        }
+    }
+
+    fn settles_answered(&mut self, shared: &Shared, now: u64, body_size: usize) {
+        let delivery = match call_status().as_deref() {
+            Some("200") => {
+                read_json::<SettleResponse>(body_size).map_or(Delivery::Failed, |_| Delivery::Taken)
+            }
+            Some("400" | "413" | "422") => Delivery::Rejected,
+            _ => Delivery::Failed,
+        };
+        let dropped = {
+            let mut outbox = shared.outbox.borrow_mut();
+            outbox.delivered(delivery, now, random::jitter());
+            outbox.dropped()
+        };
+        if dropped > self.dropped_logged {
+            log::warn!("tokengate: {dropped} settles given up so far; their holds stay charged");
+            self.dropped_logged = dropped;
+        }
+        self.send_settles(shared, now);
+    }
+
+    fn models_answered(&self, shared: &Shared, body_size: usize) {
+        if call_status().as_deref() != Some("200") {
+            return;
+        }
+        let Some(list) = read_json::<ModelList>(body_size) else { return };
+        let is_new = list.policy_version != shared.models.borrow().policy_version();
+        if is_new {
+            log::info!("tokengate: {} models of policy {}", list.models.len(), list.policy_version);
+        }
+        *shared.models.borrow_mut() = Rc::new(Models::new(list));
+        shared.refresh_models.set(false);
+    }
+
+    fn say_goodbye(&self, shared: &Shared, now: u64) {
+        if self.leaving_since.is_some_and(|since| {
+            shared.outbox.borrow().is_empty() || now.saturating_sub(since) >= LONGEST_GOODBYE_MS
+        }) {
+            abi::done();
+        }
+    }
+}
+
+fn send(shared: &Shared, batch: &[SettleItem]) -> Option<u32> {
+    let body = serde_json::to_vec(batch).ok()?;
+    shared.call("POST", SETTLE_PATH, Some(&body), CALL_TIMEOUT_MS)
+}
+
+/// The status of the call being answered; none when it was reset.
+fn call_status() -> Option<String> {
+    abi::headers(Map::CallResponseHeaders).text(":status").map(str::to_owned)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(size: usize) -> Option<T> {
+    serde_json::from_slice(&abi::buffer(Buffer::CallResponseBody, size)?).ok()
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
+        let Some(shared) = self.shared.clone() else { return };
+        let now = abi::now_ms();
+        if self.settle_call.take_if(|call| *call == token).is_some() {
+            self.settles_answered(&shared, now, body_size);
+            self.say_goodbye(&shared, now);
+        } else if self.models_call.take_if(|call| *call == token).is_some() {
+            self.models_answered(&shared, body_size);
+        }
+    }
+
+    /// False keeps ticks and calls alive until [`abi::done`]: settles of a replaced configuration are sent.
+    fn on_done(&mut self) -> bool {
+        let Some(shared) = &self.shared else { return true };
+        if shared.outbox.borrow().is_empty() {
+            return true;
+        }
+        self.leaving_since = Some(abi::now_ms());
+        false
+    }
+}
+
+impl RootContext for Root {
+    fn on_vm_start(&mut self, _: usize) -> bool {
+        log::info!("tokengate {} ({})", env!("CARGO_PKG_VERSION"), env!("TOKENGATE_GIT_HASH"));
+        true
+    }
+
+    fn on_configure(&mut self, size: usize) -> bool {
+        let json = abi::buffer(Buffer::PluginConfiguration, size).unwrap_or_default();
+        match Config::parse(&json) {
+            Ok(config) => {
+                let ticks = abi::set_tick_period(config.outbox.tick_ms);
+                self.shared = Some(Rc::new(Shared::new(config)));
+                ticks
+            }
+            Err(error) => {
+                log::error!("tokengate: {error}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        let Some(shared) = self.shared.clone() else { return };
+        let now = abi::now_ms();
+        self.fetch_models(&shared, now);
+        self.send_settles(&shared, now);
+        self.say_goodbye(&shared, now);
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        let shared = self.shared.clone().unwrap_or_else(|| Rc::new(Shared::new(Config::default())));
+        Some(Box::new(Http::new(shared)))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}

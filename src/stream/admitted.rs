@@ -1,0 +1,86 @@
+//! A request that was let go on: its answer passes through, and its end is charged.
+
+use super::charge::{self, Ending, Response};
+use super::relay::Relay;
+use super::reserving::Hold;
+use super::{Effect, Env, ResponseHead, Step, Stream};
+use crate::config::RateLimit;
+use crate::dialect::refusal::{BodyFormat, Refusal};
+use crate::limit_headers::HeaderList;
+use crate::tokenizer::Encoding;
+
+pub struct Admitted {
+    hold: Hold,
+    request: charge::Request,
+    encoding: Encoding,
+    format: BodyFormat,
+    response_headers: HeaderList,
+    hides_usage: bool,
+    /// The provider's status and body, once it has answered.
+    answer: Option<(u16, Relay)>,
+}
+
+impl Admitted {
+    pub fn new(hold: Hold, request: charge::Request, encoding: Encoding, format: BodyFormat) -> Self {
+        let response_headers = HeaderList::new();
+        Self { hold, request, encoding, format, response_headers, hides_usage: false, answer: None }
+    }
+
+    pub fn with_response_headers(mut self, mut headers: HeaderList, is_degraded: bool) -> Self {
+        if is_degraded {
+            headers.push(("x-tokengate-degraded", "open".to_owned()));
+        }
+        self.response_headers = headers;
+        self
+    }
+
+    pub fn hiding_usage(mut self, hides_usage: bool) -> Self {
+        self.hides_usage = hides_usage;
+        self
+    }
+
+    pub fn reads_body(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// The body could not be changed as it must be, so the request must not go on.
+    pub fn rewrite_failed(self: Box<Self>) -> Step {
+        let (stream, mut effects) = Stream::refuse(Refusal::misconfigured_proxy(), self.format);
+        effects.push(self.hold.release());
+        (stream, effects)
+    }
+
+    pub fn response_head(mut self: Box<Self>, env: &Env<'_>, head: ResponseHead) -> Step {
+        let mut effects = Vec::new();
+        if env.config.headers.rate_limit == RateLimit::Replace {
+            effects.extend(head.rate_limit_headers.into_iter().map(Effect::RemoveResponseHeader));
+        }
+        let own = std::mem::take(&mut self.response_headers);
+        effects.extend(own.into_iter().map(|(name, value)| Effect::SetResponseHeader(name, value)));
+        if head.from_provider {
+            if head.status == 429 {
+                effects.push(Effect::SetResponseHeader("x-tokengate-refused-by", "upstream".to_owned()));
+            }
+            if self.hides_usage {
+                // The body may become shorter.
+                effects.push(Effect::RemoveResponseHeader("content-length".to_owned()));
+            }
+            self.answer = Some((head.status, Relay::new(self.encoding, self.hides_usage, head.is_coded)));
+        }
+        (Stream::Admitted(self), effects)
+    }
+
+    pub fn response_body(mut self: Box<Self>, chunk: &[u8], is_last: bool) -> Step {
+        let instead = self.answer.as_mut().and_then(|(_, relay)| relay.chunk(chunk, is_last));
+        (Stream::Admitted(self), instead.map(Effect::ReplaceResponseBody).into_iter().collect())
+    }
+
+    pub fn end(mut self: Box<Self>, env: &Env<'_>, ending: Ending) -> Step {
+        if let Some((_, relay)) = &mut self.answer {
+            relay.finish();
+        }
+        let response = self.answer.as_ref().map(|(status, relay)| Response { status: *status, relay });
+        let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
+        (Stream::PassedThrough, vec![self.hold.settle(charge)])
+    }
+}

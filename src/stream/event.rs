@@ -1,0 +1,93 @@
+//! What goes into a stream and what comes out of it.
+
+use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+
+use super::charge::Ending;
+use crate::config::Config;
+use crate::dialect::refusal::LocalReply;
+use crate::edits::Edits;
+use crate::headers::Headers;
+use crate::models::Models;
+
+/// What a step may look at beside its event.
+pub struct Env<'a> {
+    pub config: &'a Config,
+    pub models: &'a Models,
+    pub now_ms: u64,
+    /// Makes a reservation id; `None` when there is no randomness.
+    pub new_id: &'a dyn Fn() -> Option<ReservationId>,
+}
+
+pub enum Event<'a> {
+    RequestHeaders {
+        headers: &'a Headers,
+        end_of_stream: bool,
+    },
+    /// So many bytes of the body are held.
+    RequestBody {
+        length: usize,
+    },
+    /// The body is complete, by its own end or by trailers.
+    RequestEnd {
+        body: &'a [u8],
+    },
+    ReserveAnswer(ReserveResponse),
+    ReserveFailed(Failure),
+    /// [`Effect::RewriteBody`] could not be done.
+    RewriteFailed,
+    ResponseHead(ResponseHead),
+    ResponseBody {
+        chunk: &'a [u8],
+        is_last: bool,
+    },
+    /// The stream is over, whatever became of it.
+    End(Ending),
+}
+
+/// Why a reserve has no usable answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Refused or reset: the service did not answer, and may be asked once more.
+    Connection,
+    /// It took too long, or what came was no answer.
+    Unusable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub status: u16,
+    /// The provider answered, not the proxy or a filter.
+    pub from_provider: bool,
+    /// The body has a coding other than identity.
+    pub is_coded: bool,
+    /// The provider's own rate-limit headers.
+    pub rate_limit_headers: Vec<String>,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    RemoveRequestHeader(String),
+    SetRequestHeader(&'static str, String),
+    Reserve {
+        request: Box<ReserveRequest>,
+        timeout_ms: u32,
+    },
+    /// Rewrites the held body, and its content-length when one is given. [`Event::RewriteFailed`] when it
+    /// cannot be done; then no later effect of the step may be carried out.
+    RewriteBody {
+        edits: Edits,
+        content_length: Option<usize>,
+    },
+    Resume,
+    Reply(LocalReply),
+    RemoveResponseHeader(String),
+    SetResponseHeader(&'static str, String),
+    ReplaceResponseBody(Vec<u8>),
+    /// Queues the settle of a reserve that was sent at this time.
+    Settle {
+        item: Box<SettleItem>,
+        reserved_at: u64,
+    },
+    /// The service has a newer policy than our model list.
+    RefreshModels,
+}

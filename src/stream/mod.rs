@@ -1,0 +1,160 @@
+//! One request's life: `Received → Held → Reserving → Admitted → Responding`, or refused, or passed
+//! through. Events go in, effects come out; nothing here knows of a proxy.
+//!
+//! The rule that everything else serves: exactly one settle for every reserve that was not answered
+//! `deny` or `gone`.
+
+mod admitted;
+pub mod charge;
+mod event;
+mod held;
+pub mod relay;
+mod reserving;
+
+pub use event::{Effect, Env, Event, Failure, ResponseHead};
+
+use admitted::Admitted;
+use held::Held;
+use reserving::{Overtaken, Reserving};
+
+use crate::config::Config;
+use crate::dialect::refusal::{BodyFormat, Refusal};
+use crate::headers::Headers;
+use crate::identity;
+use crate::paths::{self, Class};
+
+pub type Step = (Stream, Vec<Effect>);
+
+/// Where a request is. The default is the state before its headers.
+#[derive(Default)]
+pub enum Stream {
+    #[default]
+    Received,
+    /// A metered request whose body is on its way.
+    Held(Held),
+    Reserving(Box<Reserving>),
+    /// Somebody else answered while the reserve was under way.
+    Overtaken(Box<Overtaken>),
+    /// Let go on; then, answered.
+    Admitted(Box<Admitted>),
+    /// Answered by us. Everything else that comes is swallowed.
+    Refused,
+    /// Not metered, or ended.
+    PassedThrough,
+}
+
+impl Stream {
+    /// The request must not go on yet, nor at all once it was refused.
+    pub fn holds_request(&self) -> bool {
+        matches!(self, Self::Held(_) | Self::Reserving(_) | Self::Overtaken(_) | Self::Refused)
+    }
+
+    /// [`Event::RequestEnd`] must come with the body.
+    pub fn wants_body(&self) -> bool {
+        matches!(self, Self::Held(_))
+    }
+
+    /// [`Event::ResponseBody`] must come with the bytes.
+    pub fn wants_answer(&self) -> bool {
+        matches!(self, Self::Admitted(admitted) if admitted.reads_body())
+    }
+
+    pub fn step(self, env: &Env<'_>, event: Event<'_>) -> Step {
+        match (self, event) {
+            (Self::Received, Event::RequestHeaders { headers, end_of_stream }) => {
+                received(env, headers, end_of_stream)
+            }
+            (Self::Held(held), Event::RequestBody { length }) => held.body(env, length),
+            (Self::Held(held), Event::RequestEnd { body }) => held.end(env, body),
+            // An answer before anything was reserved: the proxy's own, or another filter's.
+            (Self::Held(_), Event::ResponseHead(_)) => (Self::PassedThrough, Vec::new()),
+
+            (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => reserving.answered(env, answer),
+            (Self::Reserving(reserving), Event::ReserveFailed(failure)) => reserving.failed(env, failure),
+            (Self::Reserving(reserving), Event::ResponseHead(_)) => reserving.overtaken(),
+            (Self::Reserving(reserving), Event::End(_)) => reserving.abandoned(),
+            (Self::Overtaken(overtaken), Event::End(_)) => overtaken.end(),
+
+            (Self::Admitted(admitted), Event::RewriteFailed) => admitted.rewrite_failed(),
+            (Self::Admitted(admitted), Event::ResponseHead(head)) => admitted.response_head(env, head),
+            (Self::Admitted(admitted), Event::ResponseBody { chunk, is_last }) => {
+                admitted.response_body(chunk, is_last)
+            }
+            (Self::Admitted(admitted), Event::End(ending)) => admitted.end(env, ending),
+
+            // Late answers, bodies of what is not metered, our own reply's way out.
+            (stream, _) => (stream, Vec::new()),
+        }
+    }
+
+    /// Answers the request ourselves.
+    fn refuse(refusal: Refusal, format: BodyFormat) -> Step {
+        (Self::Refused, vec![Effect::Reply(refusal.reply(format))])
+    }
+}
+
+/// The caller of a request, as its headers tell.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    key_hash: String,
+    request_id: Option<String>,
+    format: BodyFormat,
+    has_content_length: bool,
+}
+
+fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
+    let Config { identity, paths, max_body_bytes, .. } = env.config;
+    let format = BodyFormat::of_accept(headers.get("accept"));
+    let class = paths::classify(paths, headers);
+    match class {
+        Class::Preflight => return (Stream::PassedThrough, Vec::new()),
+        Class::Unknown => {
+            let method = headers.text(":method").unwrap_or("?");
+            let path = headers.text(":path").unwrap_or("?").split(['?', '#']).next().unwrap_or("?");
+            let path: String = path.chars().take(128).collect();
+            return Stream::refuse(Refusal::unknown_endpoint(method, &path), format);
+        }
+        Class::Metered | Class::Listed | Class::Passed => {}
+    }
+    let removals = identity::headers_to_remove(identity, headers);
+    let mut effects: Vec<Effect> = removals.into_iter().map(Effect::RemoveRequestHeader).collect();
+    if class == Class::Passed {
+        return (Stream::PassedThrough, effects);
+    }
+    let key_hash = match identity::key_hash(identity, headers) {
+        Ok(hash) => hash,
+        Err(error) => return Stream::refuse(Refusal::identity(error), format),
+    };
+    let content_length = headers.text("content-length");
+    let caller = Caller {
+        key_hash,
+        request_id: headers.text("x-request-id").filter(|id| id.len() <= 128).map(str::to_owned),
+        format,
+        has_content_length: content_length.is_some(),
+    };
+    if class == Class::Listed {
+        let (stream, more) = reserving::begin_listed(env, caller);
+        effects.extend(more);
+        return (stream, effects);
+    }
+    if content_length.and_then(|length| length.parse::<usize>().ok()).is_some_and(|n| n > max_body_bytes.0) {
+        return Stream::refuse(Refusal::too_large(max_body_bytes.0), format);
+    }
+    let is_plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
+    if !headers.all("content-encoding").all(is_plain) {
+        return Stream::refuse(Refusal::unreadable_coding(), format);
+    }
+    // Usage in a compressed answer could not be read.
+    effects.push(Effect::SetRequestHeader("accept-encoding", "identity".to_owned()));
+    let held = Held::new(caller);
+    if end_of_stream {
+        let (stream, more) = held.end(env, b"");
+        effects.extend(more);
+        return (stream, effects);
+    }
+    (Stream::Held(held), effects)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! Passes an answer's body on while reading it, and takes out the one chunk that only we asked for.
+
+use crate::dialect::openai::Answer;
+use crate::json::scan::Scanner;
+use crate::sse::{Framer, Piece, Unfinished};
+use crate::tokenizer::Encoding;
+
+/// An unfinished event longer than this is let go: no usage chunk is that long.
+const MAX_WAITING: usize = 16 * 1024;
+
+pub struct Relay {
+    kind: Kind,
+    scanner: Scanner,
+    answer: Answer,
+    /// We asked for the usage chunk and the client did not.
+    hide: bool,
+    /// Bytes of the unfinished event that the client has not got yet.
+    waiting: Vec<u8>,
+    /// Bytes of the unfinished event went to the client: it cannot be taken out any more.
+    let_go: bool,
+    /// The hidden event ended in a CR: an LF that comes next goes with it.
+    hide_line_feed: bool,
+}
+
+enum Kind {
+    /// Only white space so far: it is JSON if an object or array follows, else a stream.
+    Undecided(Framer),
+    Json,
+    Events(Framer),
+    /// Compressed although we asked for no coding.
+    Unreadable,
+}
+
+/// How an answer's body was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// There was none.
+    Empty,
+    Json {
+        complete: bool,
+    },
+    Events,
+    Unreadable,
+}
+
+impl Relay {
+    pub fn new(encoding: Encoding, hide: bool, is_coded: bool) -> Self {
+        Self {
+            kind: if is_coded { Kind::Unreadable } else { Kind::Undecided(Framer::default()) },
+            scanner: Scanner::default(),
+            answer: Answer::new(encoding),
+            hide: hide && !is_coded,
+            waiting: Vec::new(),
+            let_go: false,
+            hide_line_feed: false,
+        }
+    }
+
+    /// Takes the next bytes of the body; gives what to send instead, where that is something else.
+    pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        if let Kind::Undecided(framer) = &mut self.kind
+            && let Some(first) = chunk.iter().find(|byte| !byte.is_ascii_whitespace())
+        {
+            let framer = std::mem::take(framer);
+            self.kind = if matches!(first, b'{' | b'[') { Kind::Json } else { Kind::Events(framer) };
+        }
+        match &mut self.kind {
+            Kind::Unreadable => None,
+            Kind::Undecided(framer) => {
+                framer.push(chunk, |_| ());
+                None
+            }
+            Kind::Json => {
+                self.scanner.push(chunk, &mut self.answer);
+                None
+            }
+            Kind::Events(_) => self.events(chunk, is_last),
+        }
+    }
+
+    fn events(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        let Self { kind: Kind::Events(framer), scanner, answer, .. } = self else { return None };
+        let mut out = Vec::new();
+        // Where the bytes begin that are neither in `out` nor hidden.
+        let mut from = 0;
+        let mut changed = !self.waiting.is_empty();
+        // The rest of a CRLF belongs to the event before it.
+        let ends_event = framer.awaits_line_feed() && framer.unfinished() == Unfinished::Nothing;
+        if ends_event && let Some((b'\n', _)) = chunk.split_first() {
+            from = 1;
+            if self.hide_line_feed {
+                changed = true;
+            } else {
+                out.push(b'\n');
+            }
+        }
+        if !chunk.is_empty() {
+            self.hide_line_feed = false;
+        }
+        let bytes = |range: std::ops::Range<usize>| chunk.get(range).unwrap_or(&[]);
+        framer.push(chunk, |piece| match piece {
+            Piece::Data(range) => scanner.push(bytes(range), answer),
+            Piece::NextLine => scanner.push(b"\n", answer),
+            Piece::End(end) => {
+                let is_hidden =
+                    self.hide && !self.let_go && scanner.is_done() && answer.event_is_usage_chunk();
+                if is_hidden {
+                    changed = true;
+                    self.hide_line_feed = bytes(from..end).last() == Some(&b'\r');
+                } else {
+                    out.extend_from_slice(&self.waiting);
+                    out.extend_from_slice(bytes(from..end));
+                }
+                self.waiting.clear();
+                self.let_go = false;
+                from = end;
+                scanner.reset();
+                answer.next_event();
+            }
+        });
+        let tail = bytes(from..chunk.len());
+        let may_wait = self.hide
+            && !self.let_go
+            && !is_last
+            && self.waiting.len() + tail.len() <= MAX_WAITING
+            && match framer.unfinished() {
+                Unfinished::Nothing | Unfinished::Comments => false,
+                Unfinished::Fields => true,
+                Unfinished::Data => may_be_usage_chunk(scanner, answer),
+            };
+        if may_wait {
+            changed |= !tail.is_empty();
+            self.waiting.extend_from_slice(tail);
+        } else {
+            out.append(&mut self.waiting);
+            out.extend_from_slice(tail);
+            self.let_go |= matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
+        }
+        changed.then_some(out)
+    }
+
+    /// The body has ended: an event without its blank line is read all the same.
+    pub fn finish(&mut self) {
+        self.answer.next_event();
+    }
+
+    pub fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    pub fn reading(&self) -> Reading {
+        match self.kind {
+            Kind::Undecided(_) => Reading::Empty,
+            Kind::Json => Reading::Json { complete: self.scanner.is_done() },
+            Kind::Events(_) => Reading::Events,
+            Kind::Unreadable => Reading::Unreadable,
+        }
+    }
+}
+
+fn may_be_usage_chunk(scanner: &Scanner, answer: &Answer) -> bool {
+    match (scanner.has_begun(), scanner.is_done()) {
+        (false, _) => true,
+        (true, true) => answer.event_is_usage_chunk(),
+        (true, false) => !scanner.is_broken() && answer.event_may_be_usage_chunk(),
+    }
+}
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

@@ -1,0 +1,245 @@
+//! A request that waits for the quota service's answer.
+
+use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+
+use super::admitted::Admitted;
+use super::{Caller, Effect, Env, Failure, Step, Stream, charge};
+use crate::config::FailureMode;
+use crate::dialect::openai::OutputLimits;
+use crate::dialect::refusal::Refusal;
+use crate::edits::{Edit, Edits};
+use crate::limit_headers;
+use crate::models::Model;
+use crate::paths::LISTED;
+
+/// Held for the output where neither the client nor the policy gives a number.
+const DEFAULT_OUTPUT_TOKENS: u64 = 1_024;
+/// A repeat needs at least this long to be of use.
+const SHORTEST_WAIT_MS: u64 = 5;
+
+/// All that is known of a request before it is reserved.
+pub struct Prepared {
+    pub endpoint: &'static str,
+    pub model_name: Option<String>,
+    pub model: Model,
+    pub prompt_tokens: u64,
+    /// Per choice, as the client gave it, capped at the model's maximum.
+    pub max_output_tokens: Option<u64>,
+    pub choices: u32,
+    pub stream: bool,
+    pub include_usage: Option<Edit>,
+    pub output_limits: OutputLimits,
+    pub body_length: usize,
+}
+
+pub struct Reserving {
+    caller: Caller,
+    prepared: Prepared,
+    request: ReserveRequest,
+    started_at: u64,
+}
+
+/// Asks for the tokens of a metered request.
+pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
+    let Some(id) = (env.new_id)() else {
+        return Stream::refuse(Refusal::quota_unavailable(), caller.format);
+    };
+    let request = ReserveRequest {
+        id,
+        attempt: 1,
+        deadline_ms: env.config.quota.timeout_ms,
+        key_hash: caller.key_hash.clone(),
+        model: prepared.model_name.clone(),
+        dialect: "openai".to_owned(),
+        endpoint: prepared.endpoint.to_owned(),
+        prompt_tokens: prepared.prompt_tokens,
+        max_output_tokens: prepared.max_output_tokens,
+        choices: prepared.choices,
+        stream: prepared.stream,
+        can_clamp: false,
+        request_id: caller.request_id.clone(),
+    };
+    let reserving = Reserving { caller, prepared, request, started_at: env.now_ms };
+    let effects = vec![reserving.call()];
+    (Stream::Reserving(Box::new(reserving)), effects)
+}
+
+/// Asks for a request that has no tokens.
+pub fn begin_listed(env: &Env<'_>, caller: Caller) -> Step {
+    let prepared = Prepared {
+        endpoint: LISTED,
+        model_name: None,
+        model: env.models.find(""),
+        prompt_tokens: 0,
+        max_output_tokens: Some(0),
+        choices: 1,
+        stream: false,
+        include_usage: None,
+        output_limits: OutputLimits::default(),
+        body_length: 0,
+    };
+    begin(env, caller, prepared)
+}
+
+impl Reserving {
+    fn call(&self) -> Effect {
+        Effect::Reserve { request: Box::new(self.request.clone()), timeout_ms: self.request.deadline_ms }
+    }
+
+    pub fn answered(self: Box<Self>, env: &Env<'_>, answer: ReserveResponse) -> Step {
+        let (stream, mut effects) = match answer.decision {
+            Decision::Allow => self.allowed(env, &answer),
+            Decision::Deny => {
+                let reset = env.config.headers.reset;
+                let model = self.prepared.model_name.as_deref().unwrap_or("");
+                let refusal = Refusal::denied(&answer, model, self.prepared.prompt_tokens, reset);
+                Stream::refuse(refusal, self.caller.format)
+            }
+            // The id was closed before: by the service itself, after an answer that it could not be sure of.
+            Decision::Gone => Stream::refuse(Refusal::quota_unavailable(), self.caller.format),
+        };
+        if answer.policy_version != env.models.policy_version() {
+            effects.push(Effect::RefreshModels);
+        }
+        (stream, effects)
+    }
+
+    fn allowed(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
+        let headers = limit_headers::rate_limit(&answer.limits, env.config.headers.reset);
+        let hold = Hold {
+            id: self.request.id.clone(),
+            account: Some(answer.account.clone()),
+            reserve: None,
+            reserved_at: self.started_at,
+        };
+        self.let_go(answer.grant.max_output_tokens, hold, headers, answer.degraded)
+    }
+
+    pub fn failed(mut self: Box<Self>, env: &Env<'_>, failure: Failure) -> Step {
+        let elapsed = env.now_ms.saturating_sub(self.started_at);
+        let left = u64::from(env.config.quota.timeout_ms).saturating_sub(elapsed);
+        if failure == Failure::Connection && self.request.attempt == 1 && left >= SHORTEST_WAIT_MS {
+            self.request.attempt = 2;
+            self.request.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
+            let effects = vec![self.call()];
+            return (Stream::Reserving(self), effects);
+        }
+        match env.config.failure_mode {
+            FailureMode::Closed => {
+                let format = self.caller.format;
+                let settle = self.into_hold().release();
+                let (stream, mut effects) = Stream::refuse(Refusal::quota_unavailable(), format);
+                effects.push(settle);
+                (stream, effects)
+            }
+            FailureMode::Open => {
+                let hold = self.hold();
+                self.let_go(None, hold, Vec::new(), true)
+            }
+        }
+    }
+
+    pub fn overtaken(self: Box<Self>) -> Step {
+        (Stream::Overtaken(Box::new(Overtaken(self.into_hold()))), Vec::new())
+    }
+
+    pub fn abandoned(self: Box<Self>) -> Step {
+        let settle = self.into_hold().release();
+        (Stream::PassedThrough, vec![settle])
+    }
+
+    /// The hold that this reserve may have become without our knowing.
+    fn hold(&self) -> Hold {
+        Hold {
+            id: self.request.id.clone(),
+            account: None,
+            reserve: Some(self.request.clone()),
+            reserved_at: self.started_at,
+        }
+    }
+
+    fn into_hold(self: Box<Self>) -> Hold {
+        self.hold()
+    }
+
+    fn let_go(
+        self: Box<Self>,
+        grant: Option<u64>,
+        hold: Hold,
+        response_headers: limit_headers::HeaderList,
+        is_degraded: bool,
+    ) -> Step {
+        let Self { caller, prepared, .. } = *self;
+        let mut edits = Edits::default();
+        let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
+        if let Some(cap) = cap {
+            prepared.output_limits.cap(cap, &mut edits);
+        }
+        let hides_usage = prepared.include_usage.is_some();
+        if let Some(edit) = prepared.include_usage {
+            edits.push(edit);
+        }
+        let mut effects = Vec::new();
+        if !edits.is_empty() {
+            let length = edits.new_length(prepared.body_length);
+            let content_length = caller.has_content_length.then_some(length);
+            effects.push(Effect::RewriteBody { edits, content_length });
+        }
+        effects.push(Effect::Resume);
+        let per_choice = prepared
+            .max_output_tokens
+            .or(prepared.model.default_output_tokens)
+            .unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        let request = charge::Request {
+            prompt_tokens: prepared.prompt_tokens,
+            held_output: per_choice.saturating_mul(u64::from(prepared.choices)),
+            stream: prepared.stream,
+            reasoning: prepared.model.reasoning,
+            has_hold: hold.reserve.is_none(),
+            is_listed: prepared.endpoint == LISTED,
+        };
+        let admitted = Admitted::new(hold, request, prepared.model.encoding, caller.format)
+            .with_response_headers(response_headers, is_degraded)
+            .hiding_usage(hides_usage);
+        (Stream::Admitted(Box::new(admitted)), effects)
+    }
+}
+
+/// A reserve whose stream somebody else answered.
+pub struct Overtaken(Hold);
+
+impl Overtaken {
+    pub fn end(self: Box<Self>) -> Step {
+        (Stream::PassedThrough, vec![self.0.release()])
+    }
+}
+
+/// What must be settled, once.
+pub struct Hold {
+    id: ReservationId,
+    account: Option<String>,
+    /// The reserve's body where its answer was never seen.
+    reserve: Option<ReserveRequest>,
+    reserved_at: u64,
+}
+
+impl Hold {
+    pub fn settle(self, charge: charge::Charge) -> Effect {
+        let item = SettleItem {
+            id: self.id,
+            account: self.account,
+            outcome: charge.outcome,
+            sent: charge.sent,
+            usage: charge.usage,
+            age_ms: 0,
+            queued_ms: 0,
+            reserve: self.reserve,
+        };
+        Effect::Settle { item: Box::new(item), reserved_at: self.reserved_at }
+    }
+
+    /// Nothing was sent to a provider.
+    pub fn release(self) -> Effect {
+        self.settle(charge::Charge { outcome: Outcome::Released, sent: false, usage: None })
+    }
+}
