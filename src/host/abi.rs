@@ -14,9 +14,9 @@ const OK: u32 = 0;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Map {
-    RequestHeaders = 0,
-    ResponseHeaders = 2,
-    CallResponseHeaders = 6,
+    Request = 0,
+    Response = 2,
+    CallResponse = 6,
 }
 
 #[derive(Clone, Copy)]

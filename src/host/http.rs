@@ -23,23 +23,35 @@ pub struct Http {
     stream: Stream,
     /// Bytes of the request's body that are held.
     held_bytes: usize,
+    /// Bytes of the answer in the current callback.
+    chunk_bytes: usize,
+    /// When the current callback began.
+    callback_began: u64,
     /// The reserve under way.
     call: Option<u32>,
 }
 
 impl Http {
     pub fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, stream: Stream::default(), held_bytes: 0, call: None }
+        Self {
+            shared,
+            stream: Stream::default(),
+            held_bytes: 0,
+            chunk_bytes: 0,
+            callback_began: 0,
+            call: None,
+        }
     }
 
     fn step(&mut self, event: Event<'_>) {
+        self.callback_began = abi::now_ms();
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let models = self.shared.models.borrow().clone();
             let env = Env {
                 config: &self.shared.config,
                 models: &models,
-                now_ms: abi::now_ms(),
+                now_ms: &abi::now_ms,
                 new_id: &random::reservation_id,
             };
             let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
@@ -56,9 +68,9 @@ impl Http {
     /// Does one effect. An error is the event that tells the stream of it.
     fn carry_out(&mut self, effect: Effect) -> Result<(), Event<'static>> {
         match effect {
-            Effect::RemoveRequestHeader(name) => abi::remove_header(Map::RequestHeaders, &name),
+            Effect::RemoveRequestHeader(name) => abi::remove_header(Map::Request, &name),
             Effect::SetRequestHeader(name, value) => {
-                abi::set_header(Map::RequestHeaders, name, value.as_bytes());
+                abi::set_header(Map::Request, name, value.as_bytes());
             }
             Effect::Reserve { request, timeout_ms } => {
                 self.call = self.reserve(&request, timeout_ms);
@@ -77,12 +89,12 @@ impl Http {
                     reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 abi::send_local_response(reply.status, &reply.details, &headers, &reply.body);
             }
-            Effect::RemoveResponseHeader(name) => abi::remove_header(Map::ResponseHeaders, &name),
+            Effect::RemoveResponseHeader(name) => abi::remove_header(Map::Response, &name),
             Effect::SetResponseHeader(name, value) => {
-                abi::set_header(Map::ResponseHeaders, name, value.as_bytes());
+                abi::set_header(Map::Response, name, value.as_bytes());
             }
             Effect::ReplaceResponseBody(bytes) => {
-                abi::replace_prefix(Buffer::ResponseBody, usize::MAX, &bytes);
+                abi::replace_prefix(Buffer::ResponseBody, self.chunk_bytes, &bytes);
             }
             Effect::Settle { item, reserved_at } => {
                 self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
@@ -94,6 +106,10 @@ impl Http {
 
     fn reserve(&self, request: &ReserveRequest, timeout_ms: u32) -> Option<u32> {
         let body = serde_json::to_vec(request).ok()?;
+        // Envoy's timers count from the start of the event loop's round: what this callback has taken
+        // already, counting a long prompt or loading an encoding, is not the service's time.
+        let spent = abi::now_ms().saturating_sub(self.callback_began);
+        let timeout_ms = timeout_ms.saturating_add(u32::try_from(spent).unwrap_or(0));
         self.shared.call("POST", RESERVE_PATH, Some(&body), timeout_ms)
     }
 
@@ -109,12 +125,13 @@ impl Http {
     }
 
     fn answer_of_call(&self, body_size: usize) -> Event<'static> {
-        let headers = abi::headers(Map::CallResponseHeaders);
+        let headers = abi::headers(Map::CallResponse);
         let is_from_service = headers.get("x-envoy-upstream-service-time").is_some();
         match headers.text(":status") {
             // Reset after the headers or before them; the proxy's own 503 is a failed connection.
             None => Event::ReserveFailed(Failure::Connection),
             Some("503") if !is_from_service => Event::ReserveFailed(Failure::Connection),
+            Some("504") if !is_from_service => Event::ReserveFailed(Failure::Deadline),
             Some("200") if is_from_service && body_size <= MAX_ANSWER => {
                 let body = abi::buffer(Buffer::CallResponseBody, body_size).unwrap_or_default();
                 match serde_json::from_slice(&body) {
@@ -133,7 +150,7 @@ fn rewrite(edits: &Edits, content_length: Option<usize>) -> Option<()> {
     let new = edits.apply(&prefix)?;
     abi::replace_prefix(Buffer::RequestBody, edits.end(), &new).then_some(())?;
     if let Some(length) = content_length {
-        abi::set_header(Map::RequestHeaders, "content-length", length.to_string().as_bytes()).then_some(())?;
+        abi::set_header(Map::Request, "content-length", length.to_string().as_bytes()).then_some(())?;
     }
     Some(())
 }
@@ -154,7 +171,7 @@ fn ending() -> Ending {
 }
 
 fn response_head() -> ResponseHead {
-    let headers = abi::headers(Map::ResponseHeaders);
+    let headers = abi::headers(Map::Response);
     let details = abi::property(&["response", "code_details"]);
     let is_plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
     ResponseHead {
@@ -176,7 +193,7 @@ impl Context for Http {
 
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
-        let headers = abi::headers(Map::RequestHeaders);
+        let headers = abi::headers(Map::Request);
         self.step(Event::RequestHeaders { headers: &headers, end_of_stream });
         self.request_action()
     }
@@ -203,6 +220,7 @@ impl HttpContext for Http {
 
     fn on_http_response_body(&mut self, size: usize, is_last: bool) -> Action {
         if self.stream.wants_answer() {
+            self.chunk_bytes = size;
             let chunk = abi::buffer(Buffer::ResponseBody, size).unwrap_or_default();
             self.step(Event::ResponseBody { chunk: &chunk, is_last });
         }

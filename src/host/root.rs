@@ -137,7 +137,7 @@ fn send(shared: &Shared, batch: &[SettleItem]) -> Option<u32> {
 
 /// The status of the call being answered; none when it was reset.
 fn call_status() -> Option<String> {
-    abi::headers(Map::CallResponseHeaders).text(":status").map(str::to_owned)
+    abi::headers(Map::CallResponse).text(":status").map(str::to_owned)
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(size: usize) -> Option<T> {

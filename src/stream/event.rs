@@ -13,7 +13,8 @@ use crate::models::Models;
 pub struct Env<'a> {
     pub config: &'a Config,
     pub models: &'a Models,
-    pub now_ms: u64,
+    /// Milliseconds of one clock. Counting takes time, so a step asks when it needs to know.
+    pub now_ms: &'a dyn Fn() -> u64,
     /// Makes a reservation id; `None` when there is no randomness.
     pub new_id: &'a dyn Fn() -> Option<ReservationId>,
 }
@@ -49,7 +50,10 @@ pub enum Event<'a> {
 pub enum Failure {
     /// Refused or reset: the service did not answer, and may be asked once more.
     Connection,
-    /// It took too long, or what came was no answer.
+    /// The proxy's timer ran out. It counts from the start of its event loop's round, so that work on the
+    /// worker can make it early; then, too, the service may be asked once more.
+    Deadline,
+    /// What came was no answer.
     Unusable,
 }
 

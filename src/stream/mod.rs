@@ -34,7 +34,7 @@ pub enum Stream {
     Held(Held),
     Reserving(Box<Reserving>),
     /// Somebody else answered while the reserve was under way.
-    Overtaken(Box<Overtaken>),
+    Overtaken(Overtaken),
     /// Let go on; then, answered.
     Admitted(Box<Admitted>),
     /// Answered by us. Everything else that comes is swallowed.

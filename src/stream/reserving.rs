@@ -59,7 +59,7 @@ pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
         can_clamp: false,
         request_id: caller.request_id.clone(),
     };
-    let reserving = Reserving { caller, prepared, request, started_at: env.now_ms };
+    let reserving = Reserving { caller, prepared, request, started_at: (env.now_ms)() };
     let effects = vec![reserving.call()];
     (Stream::Reserving(Box::new(reserving)), effects)
 }
@@ -116,9 +116,10 @@ impl Reserving {
     }
 
     pub fn failed(mut self: Box<Self>, env: &Env<'_>, failure: Failure) -> Step {
-        let elapsed = env.now_ms.saturating_sub(self.started_at);
+        let elapsed = (env.now_ms)().saturating_sub(self.started_at);
         let left = u64::from(env.config.quota.timeout_ms).saturating_sub(elapsed);
-        if failure == Failure::Connection && self.request.attempt == 1 && left >= SHORTEST_WAIT_MS {
+        let may_repeat = failure != Failure::Unusable && self.request.attempt == 1;
+        if may_repeat && left >= SHORTEST_WAIT_MS {
             self.request.attempt = 2;
             self.request.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
             let effects = vec![self.call()];
@@ -127,7 +128,7 @@ impl Reserving {
         match env.config.failure_mode {
             FailureMode::Closed => {
                 let format = self.caller.format;
-                let settle = self.into_hold().release();
+                let settle = self.hold().release();
                 let (stream, mut effects) = Stream::refuse(Refusal::quota_unavailable(), format);
                 effects.push(settle);
                 (stream, effects)
@@ -139,12 +140,12 @@ impl Reserving {
         }
     }
 
-    pub fn overtaken(self: Box<Self>) -> Step {
-        (Stream::Overtaken(Box::new(Overtaken(self.into_hold()))), Vec::new())
+    pub fn overtaken(&self) -> Step {
+        (Stream::Overtaken(Overtaken(self.hold())), Vec::new())
     }
 
-    pub fn abandoned(self: Box<Self>) -> Step {
-        let settle = self.into_hold().release();
+    pub fn abandoned(&self) -> Step {
+        let settle = self.hold().release();
         (Stream::PassedThrough, vec![settle])
     }
 
@@ -158,18 +159,14 @@ impl Reserving {
         }
     }
 
-    fn into_hold(self: Box<Self>) -> Hold {
-        self.hold()
-    }
-
     fn let_go(
-        self: Box<Self>,
+        self,
         grant: Option<u64>,
         hold: Hold,
         response_headers: limit_headers::HeaderList,
         is_degraded: bool,
     ) -> Step {
-        let Self { caller, prepared, .. } = *self;
+        let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
         let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
         if let Some(cap) = cap {
@@ -209,7 +206,7 @@ impl Reserving {
 pub struct Overtaken(Hold);
 
 impl Overtaken {
-    pub fn end(self: Box<Self>) -> Step {
+    pub fn end(self) -> Step {
         (Stream::PassedThrough, vec![self.0.release()])
     }
 }

@@ -45,6 +45,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing)]
     use super::*;
 
     #[test]
