@@ -67,6 +67,7 @@ unsafe extern "C" {
     ) -> u32;
     fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
     fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+    fn proxy_set_effective_context(context: u32) -> u32;
     fn proxy_done() -> u32;
 }
 
@@ -199,6 +200,12 @@ pub fn now_ms() -> u64 {
 pub fn set_tick_period(ms: u32) -> bool {
     // SAFETY: no pointers.
     unsafe { proxy_set_tick_period_milliseconds(ms) == OK }
+}
+
+/// Makes the following host calls speak of this context.
+pub fn set_effective_context(context: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { proxy_set_effective_context(context) == OK }
 }
 
 /// Ends a root context whose `on_done` said to wait.

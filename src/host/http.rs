@@ -1,6 +1,7 @@
 //! One HTTP stream: callbacks become events, effects become host calls.
 
-use std::rc::Rc;
+use std::cell::{RefCell, RefMut};
+use std::rc::{Rc, Weak};
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -18,7 +19,15 @@ const MAX_ANSWER: usize = 256 * 1024;
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
 
+/// What the SDK calls. The stream is shared with the root context, which repeats reserves for it.
 pub struct Http {
+    running: Rc<RefCell<Running>>,
+}
+
+/// A stream with what the host calls need to know.
+pub struct Running {
+    context: u32,
+    this: Weak<RefCell<Running>>,
     shared: Rc<Shared>,
     stream: Stream,
     /// Bytes of the request's body that are held.
@@ -32,18 +41,39 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn new(shared: Rc<Shared>) -> Self {
-        Self {
-            shared,
-            stream: Stream::default(),
-            held_bytes: 0,
-            chunk_bytes: 0,
-            callback_began: 0,
-            call: None,
-        }
+    pub fn new(context: u32, shared: Rc<Shared>) -> Self {
+        let running = Rc::new_cyclic(|this: &Weak<RefCell<Running>>| {
+            RefCell::new(Running {
+                context,
+                this: this.clone(),
+                shared,
+                stream: Stream::default(),
+                held_bytes: 0,
+                chunk_bytes: 0,
+                callback_began: 0,
+                call: None,
+            })
+        });
+        Self { running }
     }
 
-    fn step(&mut self, event: Event<'_>) {
+    /// The stream; `None` inside a callback of its own, which the host does not do.
+    fn running(&self) -> Option<RefMut<'_, Running>> {
+        self.running.try_borrow_mut().ok()
+    }
+}
+
+impl Running {
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    pub fn waits_for_reserve(&self) -> bool {
+        matches!(self.stream, Stream::Reserving(_))
+    }
+
+    /// Steps the stream and does what it says, in the effective context.
+    pub fn step(&mut self, event: Event<'_>) {
         self.callback_began = abi::now_ms();
         let mut next = Some(event);
         while let Some(event) = next.take() {
@@ -71,6 +101,10 @@ impl Http {
             Effect::RemoveRequestHeader(name) => abi::remove_header(Map::Request, &name),
             Effect::SetRequestHeader(name, value) => {
                 abi::set_header(Map::Request, name, value.as_bytes());
+            }
+            Effect::Reserve { request, timeout_ms } if request.attempt > 1 => {
+                let stream = self.this.clone();
+                self.shared.repeat(Repeat { stream, request, timeout_ms, queued_at: abi::now_ms() });
             }
             Effect::Reserve { request, timeout_ms } => {
                 self.call = self.reserve(&request, timeout_ms);
@@ -123,27 +157,36 @@ impl Http {
             self.step(Event::RequestEnd { body: &body });
         }
     }
-
-    fn answer_of_call(&self, body_size: usize) -> Event<'static> {
-        let headers = abi::headers(Map::CallResponse);
-        let is_from_service = headers.get("x-envoy-upstream-service-time").is_some();
-        match headers.text(":status") {
-            // Reset after the headers or before them; the proxy's own 503 is a failed connection.
-            None => Event::ReserveFailed(Failure::Connection),
-            Some("503") if !is_from_service => Event::ReserveFailed(Failure::Connection),
-            Some("504") if !is_from_service => Event::ReserveFailed(Failure::Deadline),
-            Some("200") if is_from_service && body_size <= MAX_ANSWER => {
-                let body = abi::buffer(Buffer::CallResponseBody, body_size).unwrap_or_default();
-                match serde_json::from_slice(&body) {
-                    Ok(answer) => Event::ReserveAnswer(answer),
-                    Err(_) => Event::ReserveFailed(Failure::Unusable),
-                }
-            }
-            Some(_) => Event::ReserveFailed(Failure::Unusable),
-        }
-    }
 }
 
+/// A reserve to be sent once more. Not at once: in the callback of a connection's end Envoy still gives out
+/// that connection.
+pub struct Repeat {
+    pub stream: Weak<RefCell<Running>>,
+    pub request: Box<ReserveRequest>,
+    pub timeout_ms: u32,
+    pub queued_at: u64,
+}
+
+/// The reserve's answer that the current callback brings.
+pub fn reserve_answer(body_size: usize) -> Event<'static> {
+    let headers = abi::headers(Map::CallResponse);
+    let is_from_service = headers.get("x-envoy-upstream-service-time").is_some();
+    match headers.text(":status") {
+        // Reset after the headers or before them; the proxy's own 503 is a failed connection.
+        None => Event::ReserveFailed(Failure::Connection),
+        Some("503") if !is_from_service => Event::ReserveFailed(Failure::Connection),
+        Some("504") if !is_from_service => Event::ReserveFailed(Failure::Deadline),
+        Some("200") if is_from_service && body_size <= MAX_ANSWER => {
+            let body = abi::buffer(Buffer::CallResponseBody, body_size).unwrap_or_default();
+            match serde_json::from_slice(&body) {
+                Ok(answer) => Event::ReserveAnswer(answer),
+                Err(_) => Event::ReserveFailed(Failure::Unusable),
+            }
+        }
+        Some(_) => Event::ReserveFailed(Failure::Unusable),
+    }
+}
 /// Changes the held body and its length together: one without the other would smuggle a request.
 fn rewrite(edits: &Edits, content_length: Option<usize>) -> Option<()> {
     let prefix = abi::buffer(Buffer::RequestBody, edits.end())?;
@@ -184,50 +227,59 @@ fn response_head() -> ResponseHead {
 
 impl Context for Http {
     fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
-        if self.call.take_if(|call| *call == token).is_some() {
-            let event = self.answer_of_call(body_size);
-            self.step(event);
+        let Some(mut running) = self.running() else { return };
+        if running.call.take_if(|call| *call == token).is_some() {
+            running.step(reserve_answer(body_size));
         }
     }
 }
 
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        let Some(mut running) = self.running() else { return Action::Pause };
         let headers = abi::headers(Map::Request);
-        self.step(Event::RequestHeaders { headers: &headers, end_of_stream });
-        self.request_action()
+        running.step(Event::RequestHeaders { headers: &headers, end_of_stream });
+        running.request_action()
     }
 
     fn on_http_request_body(&mut self, length: usize, end_of_stream: bool) -> Action {
-        self.held_bytes = length;
-        self.step(Event::RequestBody { length });
+        let Some(mut running) = self.running() else { return Action::Pause };
+        running.held_bytes = length;
+        running.step(Event::RequestBody { length });
         if end_of_stream {
-            self.request_end();
+            running.request_end();
         }
-        self.request_action()
+        running.request_action()
     }
 
     /// Trailers end the body: an HTTP/2 body with trailers never says so itself.
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
-        self.request_end();
-        self.request_action()
+        let Some(mut running) = self.running() else { return Action::Pause };
+        running.request_end();
+        running.request_action()
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
-        self.step(Event::ResponseHead(response_head()));
+        if let Some(mut running) = self.running() {
+            running.step(Event::ResponseHead(response_head()));
+        }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, size: usize, is_last: bool) -> Action {
-        if self.stream.wants_answer() {
-            self.chunk_bytes = size;
+        if let Some(mut running) = self.running()
+            && running.stream.wants_answer()
+        {
+            running.chunk_bytes = size;
             let chunk = abi::buffer(Buffer::ResponseBody, size).unwrap_or_default();
-            self.step(Event::ResponseBody { chunk: &chunk, is_last });
+            running.step(Event::ResponseBody { chunk: &chunk, is_last });
         }
         Action::Continue
     }
 
     fn on_log(&mut self) {
-        self.step(Event::End(ending()));
+        if let Some(mut running) = self.running() {
+            running.step(Event::End(ending()));
+        }
     }
 }

@@ -13,5 +13,5 @@ use proxy_wasm::types::LogLevel;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(LogLevel::Info);
-    proxy_wasm::set_root_context(|_| -> Box<dyn RootContext> { Box::new(root::Root::default()) });
+    proxy_wasm::set_root_context(|context| -> Box<dyn RootContext> { Box::new(root::Root::new(context)) });
 }}

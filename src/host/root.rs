@@ -1,18 +1,20 @@
 //! The root context: configuration, the model list, and the outbox of one plugin in one VM.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use hashbrown::HashMap;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
-use tokengate_api::{MODELS_PATH, ModelList, SETTLE_PATH, SettleItem, SettleResponse};
+use tokengate_api::{MODELS_PATH, ModelList, RESERVE_PATH, SETTLE_PATH, SettleItem, SettleResponse};
 
 use super::abi::{self, Buffer, Map};
-use super::http::Http;
+use super::http::{Http, Repeat, Running, reserve_answer};
 use super::random;
 use crate::config::Config;
 use crate::models::Models;
 use crate::outbox::{Delivery, Outbox};
+use crate::stream::{Event, Failure};
 
 /// Deadline of a settle and of fetching the model list.
 const CALL_TIMEOUT_MS: u32 = 1_000;
@@ -27,6 +29,7 @@ pub struct Shared {
     pub models: RefCell<Rc<Models>>,
     pub outbox: RefCell<Outbox>,
     pub refresh_models: Cell<bool>,
+    repeats: RefCell<Vec<Repeat>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
 }
@@ -42,8 +45,14 @@ impl Shared {
             outbox: RefCell::new(Outbox::new(config.outbox.max_items)),
             models: RefCell::default(),
             refresh_models: Cell::new(true),
+            repeats: RefCell::default(),
             config,
         }
+    }
+
+    /// Sends a reserve again at the next tick.
+    pub fn repeat(&self, repeat: Repeat) {
+        self.repeats.borrow_mut().push(repeat);
     }
 
     /// Calls the quota service.
@@ -63,16 +72,23 @@ impl Shared {
 
 #[derive(Default)]
 pub struct Root {
+    context: u32,
     shared: Option<Rc<Shared>>,
     settle_call: Option<u32>,
     models_call: Option<u32>,
     models_next_at: u64,
+    /// Reserves sent again, whose answers come here instead of to their streams.
+    repeated: HashMap<u32, Weak<RefCell<Running>>>,
     /// When this configuration was replaced.
     leaving_since: Option<u64>,
     dropped_logged: u64,
 }
 
 impl Root {
+    pub fn new(context: u32) -> Self {
+        Self { context, ..Self::default() }
+    }
+
     fn fetch_models(&mut self, shared: &Shared, now: u64) {
         if self.models_call.is_none() && shared.refresh_models.get() && now >= self.models_next_at {
             self.models_next_at = now + MODELS_PAUSE_MS;
@@ -121,6 +137,37 @@ impl Root {
         shared.refresh_models.set(false);
     }
 
+    fn send_repeats(&mut self, shared: &Shared, now: u64) {
+        for mut repeat in shared.repeats.take() {
+            let waits = |stream: &Rc<RefCell<Running>>| stream.borrow().waits_for_reserve();
+            if !repeat.stream.upgrade().as_ref().is_some_and(waits) {
+                continue;
+            }
+            let waited = now.saturating_sub(repeat.queued_at);
+            let left = u64::from(repeat.timeout_ms).saturating_sub(waited);
+            repeat.request.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
+            let call = serde_json::to_vec(&repeat.request)
+                .ok()
+                .filter(|_| left > 0)
+                .and_then(|body| shared.call("POST", RESERVE_PATH, Some(&body), repeat.request.deadline_ms));
+            match call {
+                Some(call) => _ = self.repeated.insert(call, repeat.stream),
+                None => self.step(&repeat.stream, Event::ReserveFailed(Failure::Unusable)),
+            }
+        }
+    }
+
+    /// Steps a stream from outside of its own callbacks.
+    fn step(&self, stream: &Weak<RefCell<Running>>, event: Event<'_>) {
+        let Some(stream) = stream.upgrade() else { return };
+        if let Ok(mut running) = stream.try_borrow_mut()
+            && abi::set_effective_context(running.context())
+        {
+            running.step(event);
+            abi::set_effective_context(self.context);
+        }
+    }
+
     fn say_goodbye(&self, shared: &Shared, now: u64) {
         if self.leaving_since.is_some_and(|since| {
             shared.outbox.borrow().is_empty() || now.saturating_sub(since) >= LONGEST_GOODBYE_MS
@@ -153,6 +200,8 @@ impl Context for Root {
             self.say_goodbye(&shared, now);
         } else if self.models_call.take_if(|call| *call == token).is_some() {
             self.models_answered(&shared, body_size);
+        } else if let Some(stream) = self.repeated.remove(&token) {
+            self.step(&stream, reserve_answer(body_size));
         }
     }
 
@@ -192,13 +241,14 @@ impl RootContext for Root {
         let Some(shared) = self.shared.clone() else { return };
         let now = abi::now_ms();
         self.fetch_models(&shared, now);
+        self.send_repeats(&shared, now);
         self.send_settles(&shared, now);
         self.say_goodbye(&shared, now);
     }
 
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
         let shared = self.shared.clone().unwrap_or_else(|| Rc::new(Shared::new(Config::default())));
-        Some(Box::new(Http::new(shared)))
+        Some(Box::new(Http::new(context, shared)))
     }
 
     fn get_type(&self) -> Option<ContextType> {

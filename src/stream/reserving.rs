@@ -71,7 +71,7 @@ pub fn begin_listed(env: &Env<'_>, caller: Caller) -> Step {
         model_name: None,
         model: env.models.find(""),
         prompt_tokens: 0,
-        max_output_tokens: Some(0),
+        max_output_tokens: None,
         choices: 1,
         stream: false,
         include_usage: None,

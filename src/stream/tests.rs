@@ -378,7 +378,7 @@ fn a_listed_request_reserves_no_tokens() {
     let mut proxy = Proxy::new();
     proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
     let (reserve, _) = proxy.reserves().remove(0);
-    assert_eq!((reserve.model, reserve.prompt_tokens, reserve.max_output_tokens), (None, 0, Some(0)));
+    assert_eq!((reserve.model, reserve.prompt_tokens, reserve.max_output_tokens), (None, 0, None));
     proxy.allow().head(200, true).end(true);
     let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
     assert_eq!((settle.outcome, settle.sent), (Outcome::Released, true));
