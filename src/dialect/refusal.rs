@@ -1,5 +1,7 @@
 //! Every answer that is ours instead of the provider's: status, code, body and headers.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 use tokengate_api::{LimitState, Metric, Reason, ReserveResponse};
 
@@ -22,7 +24,7 @@ pub struct LocalReply {
 pub struct Refusal {
     status: u16,
     kind: &'static str,
-    code: String,
+    code: Cow<'static, str>,
     message: String,
     param: Option<&'static str>,
     limit: Option<LimitState>,
@@ -49,8 +51,13 @@ impl BodyFormat {
 }
 
 impl Refusal {
-    fn new(status: u16, kind: &'static str, code: &str, message: impl Into<String>) -> Self {
-        let (code, message) = (code.to_owned(), message.into());
+    fn new(
+        status: u16,
+        kind: &'static str,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (code, message) = (code.into(), message.into());
         Self { status, kind, code, message, param: None, limit: None, headers: HeaderList::new() }
     }
 
@@ -94,7 +101,7 @@ impl Refusal {
     pub fn quota_unavailable() -> Self {
         let message =
             "The quota service gives no answer, so the request was not let through. Please try again.";
-        let mut refusal = Self::new(503, "api_error", Reason::QuotaUnavailable.as_str(), message);
+        let mut refusal = Self::new(503, "api_error", "quota_unavailable", message);
         refusal.headers = limit_headers::retry(Some(1_000));
         refusal
     }
@@ -108,7 +115,7 @@ impl Refusal {
     /// A name that cannot be one of any model's.
     pub fn model_not_found(model: &str) -> Self {
         let message = format!("The model '{}' does not exist here.", shown(model));
-        let mut refusal = Self::new(404, "invalid_request_error", Reason::ModelNotFound.as_str(), message);
+        let mut refusal = Self::new(404, "invalid_request_error", "model_not_found", message);
         refusal.param = Some("model");
         refusal
     }
@@ -137,7 +144,7 @@ impl Refusal {
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),
         };
-        let mut refusal = Self::new(status, kind, reason.as_str(), message);
+        let mut refusal = Self::new(status, kind, reason.as_str().to_owned(), message);
         if reason == Reason::ModelNotAllowed {
             refusal.param = Some("model");
         }
@@ -148,6 +155,14 @@ impl Refusal {
         }
         refusal.limit = limit;
         refusal
+    }
+
+    /// The code for a metric, whose values must come from a fixed list.
+    pub fn label(&self) -> Cow<'static, str> {
+        match (&self.code, Reason::from(self.code.to_string())) {
+            (Cow::Owned(_), Reason::Other(_)) => "other".into(),
+            (code, _) => code.clone(),
+        }
     }
 
     pub fn reply(self, format: BodyFormat) -> LocalReply {

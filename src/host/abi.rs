@@ -68,6 +68,8 @@ unsafe extern "C" {
     fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
     fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
     fn proxy_set_effective_context(context: u32) -> u32;
+    fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
+    fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     fn proxy_done() -> u32;
 }
 
@@ -206,6 +208,22 @@ pub fn set_tick_period(ms: u32) -> bool {
 pub fn set_effective_context(context: u32) -> bool {
     // SAFETY: no pointers.
     unsafe { proxy_set_effective_context(context) == OK }
+}
+
+pub fn define_counter(name: &str) -> Option<u32> {
+    const COUNTER: u32 = 0;
+    let mut id = 0;
+    // SAFETY: the slice outlives the call; the pointer is valid for writing during it.
+    let status = unsafe { proxy_define_metric(COUNTER, name.as_ptr(), name.len(), &mut id) };
+    (status == OK).then_some(id)
+}
+
+/// Adds to a counter. The host refuses to add nothing.
+pub fn increment(id: u32, amount: u64) {
+    if let Ok(amount @ 1..) = i64::try_from(amount) {
+        // SAFETY: no pointers.
+        let _ = unsafe { proxy_increment_metric(id, amount) };
+    }
 }
 
 /// Ends a root context whose `on_done` said to wait.

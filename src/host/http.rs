@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use tokengate_api::{RESERVE_PATH, ReserveRequest};
+use tokengate_api::{Outcome, RESERVE_PATH, ReserveRequest};
 
 use super::abi::{self, Buffer, Map};
 use super::random;
@@ -130,7 +130,11 @@ impl Running {
             Effect::ReplaceResponseBody(bytes) => {
                 abi::replace_prefix(Buffer::ResponseBody, self.chunk_bytes, &bytes);
             }
+            Effect::CountDecision(decision) => {
+                self.shared.metrics.add("requests", Some(("decision", &decision)), 1);
+            }
             Effect::Settle { item, reserved_at } => {
+                self.shared.metrics.add("settles", Some(("outcome", outcome(item.outcome))), 1);
                 self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
             }
             Effect::RefreshModels => self.shared.refresh_models.set(true),
@@ -187,6 +191,15 @@ pub fn reserve_answer(body_size: usize) -> Event<'static> {
         Some(_) => Event::ReserveFailed(Failure::Unusable),
     }
 }
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Used => "used",
+        Outcome::Estimated => "estimated",
+        Outcome::Held => "held",
+        Outcome::Released => "released",
+    }
+}
+
 /// Changes the held body and its length together: one without the other would smuggle a request.
 fn rewrite(edits: &Edits, content_length: Option<usize>) -> Option<()> {
     let prefix = abi::buffer(Buffer::RequestBody, edits.end())?;

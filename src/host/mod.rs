@@ -5,6 +5,7 @@
 
 mod abi;
 mod http;
+mod metrics;
 mod random;
 mod root;
 

@@ -10,6 +10,7 @@ use tokengate_api::{MODELS_PATH, ModelList, RESERVE_PATH, SETTLE_PATH, SettleIte
 
 use super::abi::{self, Buffer, Map};
 use super::http::{Http, Repeat, Running, reserve_answer};
+use super::metrics::Metrics;
 use super::random;
 use crate::config::Config;
 use crate::models::Models;
@@ -29,6 +30,7 @@ pub struct Shared {
     pub models: RefCell<Rc<Models>>,
     pub outbox: RefCell<Outbox>,
     pub refresh_models: Cell<bool>,
+    pub metrics: Metrics,
     repeats: RefCell<Vec<Repeat>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
@@ -45,6 +47,7 @@ impl Shared {
             outbox: RefCell::new(Outbox::new(config.outbox.max_items)),
             models: RefCell::default(),
             refresh_models: Cell::new(true),
+            metrics: Metrics::default(),
             repeats: RefCell::default(),
             config,
         }
@@ -118,6 +121,7 @@ impl Root {
             outbox.dropped()
         };
         if dropped > self.dropped_logged {
+            shared.metrics.add("settles_dropped", None, dropped - self.dropped_logged);
             log::warn!("tokengate: {dropped} settles given up so far; their holds stay charged");
             self.dropped_logged = dropped;
         }

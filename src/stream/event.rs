@@ -1,5 +1,7 @@
 //! What goes into a stream and what comes out of it.
 
+use std::borrow::Cow;
+
 use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::charge::Ending;
@@ -87,6 +89,8 @@ pub enum Effect {
     RemoveResponseHeader(String),
     SetResponseHeader(&'static str, String),
     ReplaceResponseBody(Vec<u8>),
+    /// `admitted`, `open`, or the code of a refusal: one of a fixed list.
+    CountDecision(Cow<'static, str>),
     /// Queues the settle of a reserve that was sent at this time.
     Settle {
         item: Box<SettleItem>,

@@ -89,7 +89,8 @@ impl Stream {
 
     /// Answers the request ourselves.
     fn refuse(refusal: Refusal, format: BodyFormat) -> Step {
-        (Self::Refused, vec![Effect::Reply(refusal.reply(format))])
+        let decision = Effect::CountDecision(refusal.label());
+        (Self::Refused, vec![decision, Effect::Reply(refusal.reply(format))])
     }
 }
 

@@ -183,6 +183,7 @@ impl Reserving {
             effects.push(Effect::RewriteBody { edits, content_length });
         }
         effects.push(Effect::Resume);
+        effects.push(Effect::CountDecision(if is_degraded { "open" } else { "admitted" }.into()));
         let per_choice = prepared
             .max_output_tokens
             .or(prepared.model.default_output_tokens)

@@ -88,6 +88,25 @@ mod tests {
         }
     }
 
+    /// What makes regular expressions go back over the same text, and merges go on and on.
+    #[test]
+    fn hostile_texts_are_counted() {
+        let units = [
+            "a", "A", "aA", "'", "'s", "/", "0", "1\n", " ", "\t", "\n", "\r", "\n ", "  a", " \u{301}",
+            "\u{301}", "^", "的", "🙂", "\u{3000}", "\u{200d}", "!?", " !", "a\u{301}", "\u{a0} ", "\r\n\t",
+            "Ωа", "\0", "\u{feff}", "x' ", "'LL",
+        ];
+        for unit in units {
+            let run = unit.repeat(70_000 / unit.len());
+            for text in [run.clone(), format!("{run}x"), format!("x{run}\n x")] {
+                for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+                    let counted = encoding.count(&text);
+                    assert!((1..=text.len() as u64).contains(&counted), "{unit:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn models_of_the_published_table() {
         for name in ["gpt-4", "gpt-4-turbo", "gpt-4-0613", "gpt-3.5-turbo-0125", "text-embedding-3-large"] {
