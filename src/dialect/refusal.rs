@@ -107,8 +107,7 @@ impl Refusal {
     }
 
     pub fn misconfigured_proxy() -> Self {
-        let message =
-            "The gateway cannot change the request as it must; its operator finds the reason in its log.";
+        let message = "The gateway is not set up as it must be; its operator finds the reason in its log.";
         Self::new(503, "api_error", "misconfigured_proxy", message)
     }
 

@@ -32,6 +32,8 @@ pub struct Running {
     stream: Stream,
     /// Bytes of the request's body that are held.
     held_bytes: usize,
+    /// What Envoy counts as received when the headers were held, while no body was shown.
+    received_at_headers: Option<i64>,
     /// Bytes of the answer in the current callback.
     chunk_bytes: usize,
     /// When the current callback began.
@@ -49,6 +51,7 @@ impl Http {
                 shared,
                 stream: Stream::default(),
                 held_bytes: 0,
+                received_at_headers: None,
                 chunk_bytes: 0,
                 callback_began: 0,
                 call: None,
@@ -66,6 +69,16 @@ impl Http {
 impl Running {
     pub fn context(&self) -> u32 {
         self.context
+    }
+
+    /// A held request of which nothing but the headers was ever shown.
+    pub fn waits_for_body(&self) -> bool {
+        self.stream.wants_body() && self.received_at_headers.is_some()
+    }
+
+    /// Whether bytes of the body have come without being shown. Needs this stream's effective context.
+    pub fn body_is_withheld(&self) -> bool {
+        received() > self.received_at_headers
     }
 
     pub fn waits_for_reserve(&self) -> bool {
@@ -163,6 +176,11 @@ impl Running {
     }
 }
 
+/// Bytes of the request that Envoy has received, those of the headers as they are now included.
+fn received() -> Option<i64> {
+    abi::integer_property(&["request", "total_size"])
+}
+
 /// A reserve to be sent once more. Not at once: in the callback of a connection's end Envoy still gives out
 /// that connection.
 pub struct Repeat {
@@ -252,12 +270,17 @@ impl HttpContext for Http {
         let Some(mut running) = self.running() else { return Action::Pause };
         let headers = abi::headers(Map::Request);
         running.step(Event::RequestHeaders { headers: &headers, end_of_stream });
+        if running.stream.wants_body() {
+            running.received_at_headers = received();
+            running.shared.watch(Rc::downgrade(&self.running));
+        }
         running.request_action()
     }
 
     fn on_http_request_body(&mut self, length: usize, end_of_stream: bool) -> Action {
         let Some(mut running) = self.running() else { return Action::Pause };
         running.held_bytes = length;
+        running.received_at_headers = None;
         running.step(Event::RequestBody { length });
         if end_of_stream {
             running.request_end();

@@ -21,6 +21,8 @@ use crate::stream::{Event, Failure};
 const CALL_TIMEOUT_MS: u32 = 1_000;
 /// Between two tries for the model list, or between two looks at whether it changed.
 const MODELS_PAUSE_MS: u64 = 1_000;
+/// Between two looks at requests that wait for their body.
+const WATCH_PAUSE_MS: u64 = 500;
 /// How long a replaced configuration may still send its settles.
 const LONGEST_GOODBYE_MS: u64 = 5_000;
 
@@ -32,6 +34,8 @@ pub struct Shared {
     pub refresh_models: Cell<bool>,
     pub metrics: Metrics,
     repeats: RefCell<Vec<Repeat>>,
+    /// Streams whose body may never be shown.
+    watched: RefCell<Vec<Weak<RefCell<Running>>>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
 }
@@ -49,6 +53,7 @@ impl Shared {
             refresh_models: Cell::new(true),
             metrics: Metrics::default(),
             repeats: RefCell::default(),
+            watched: RefCell::default(),
             config,
         }
     }
@@ -56,6 +61,11 @@ impl Shared {
     /// Sends a reserve again at the next tick.
     pub fn repeat(&self, repeat: Repeat) {
         self.repeats.borrow_mut().push(repeat);
+    }
+
+    /// Looks after a stream whose body is to come.
+    pub fn watch(&self, stream: Weak<RefCell<Running>>) {
+        self.watched.borrow_mut().push(stream);
     }
 
     /// Calls the quota service.
@@ -85,6 +95,8 @@ pub struct Root {
     /// When this configuration was replaced.
     leaving_since: Option<u64>,
     dropped_logged: u64,
+    watch_next_at: u64,
+    misconfiguration_logged: bool,
 }
 
 impl Root {
@@ -143,7 +155,9 @@ impl Root {
 
     fn send_repeats(&mut self, shared: &Shared, now: u64) {
         for mut repeat in shared.repeats.take() {
-            let waits = |stream: &Rc<RefCell<Running>>| stream.borrow().waits_for_reserve();
+            let waits = |stream: &Rc<RefCell<Running>>| {
+                stream.try_borrow().is_ok_and(|running| running.waits_for_reserve())
+            };
             if !repeat.stream.upgrade().as_ref().is_some_and(waits) {
                 continue;
             }
@@ -169,6 +183,36 @@ impl Root {
         {
             running.step(event);
             abi::set_effective_context(self.context);
+        }
+    }
+
+    /// Answers held requests whose body Envoy keeps to itself: without
+    /// `allow_on_headers_stop_iteration` they would hang.
+    fn look_after(&mut self, shared: &Shared, now: u64) {
+        if now < self.watch_next_at {
+            return;
+        }
+        self.watch_next_at = now + WATCH_PAUSE_MS;
+        for stream in shared.watched.take() {
+            let Some(running) = stream.upgrade() else { continue };
+            let Ok(running) = running.try_borrow() else { continue };
+            if !running.waits_for_body() {
+                continue;
+            }
+            let is_withheld = abi::set_effective_context(running.context()) && running.body_is_withheld();
+            abi::set_effective_context(self.context);
+            drop(running);
+            if !is_withheld {
+                shared.watch(stream);
+                continue;
+            }
+            if !std::mem::replace(&mut self.misconfiguration_logged, true) {
+                log::error!(
+                    "tokengate: requests are held and their bodies not shown: set \
+                     allow_on_headers_stop_iteration: true in the filter's plugin config (Envoy 1.35 or newer)"
+                );
+            }
+            self.step(&stream, Event::BodyWithheld);
         }
     }
 
@@ -246,6 +290,7 @@ impl RootContext for Root {
         let now = abi::now_ms();
         self.fetch_models(&shared, now);
         self.send_repeats(&shared, now);
+        self.look_after(&shared, now);
         self.send_settles(&shared, now);
         self.say_goodbye(&shared, now);
     }

@@ -34,6 +34,9 @@ pub enum Event<'a> {
     RequestEnd {
         body: &'a [u8],
     },
+    /// Bytes of the body have come, and the proxy does not show them: it lacks the setting by which a
+    /// filter that holds the headers sees the body.
+    BodyWithheld,
     ReserveAnswer(ReserveResponse),
     ReserveFailed(Failure),
     /// [`Effect::RewriteBody`] could not be done.

@@ -24,6 +24,11 @@ impl Held {
         (Stream::Held(self), Vec::new())
     }
 
+    /// Waiting on would be for ever.
+    pub fn withheld(self) -> Step {
+        Stream::refuse(Refusal::misconfigured_proxy(), self.caller.format)
+    }
+
     /// Reads the request, counts it and asks for its tokens.
     pub fn end(self, env: &Env<'_>, body: &[u8]) -> Step {
         let request = match openai::parse(body) {

@@ -66,6 +66,7 @@ impl Stream {
             }
             (Self::Held(held), Event::RequestBody { length }) => held.body(env, length),
             (Self::Held(held), Event::RequestEnd { body }) => held.end(env, body),
+            (Self::Held(held), Event::BodyWithheld) => held.withheld(),
             // An answer before anything was reserved: the proxy's own, or another filter's.
             (Self::Held(_), Event::ResponseHead(_)) => (Self::PassedThrough, Vec::new()),
 

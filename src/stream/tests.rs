@@ -207,6 +207,14 @@ fn refusals_before_the_reserve() {
 }
 
 #[test]
+fn a_body_that_the_proxy_does_not_show_is_not_waited_for() {
+    let mut proxy = Proxy::new();
+    proxy.headers(&[]).step(Event::BodyWithheld).step(Event::BodyWithheld).end(false);
+    assert_eq!(proxy.refused_with(), (503, "tokengate_misconfigured_proxy"));
+    assert!(proxy.settles().is_empty());
+}
+
+#[test]
 fn a_body_of_exactly_the_limit_is_held() {
     let mut proxy = Proxy::new();
     proxy.headers(&[("content-length", "8388608")]).step(Event::RequestBody { length: 8 * 1024 * 1024 });
