@@ -1,0 +1,88 @@
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+use tokengate_api::{MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
+
+use super::ApiError;
+
+/// Reads a whole JSON body.
+pub fn json<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+    let body = body.map_err(|rejection| {
+        let status = rejection.status();
+        let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
+            "the body is too large"
+        } else {
+            "the body could not be read"
+        };
+        ApiError::new(status, "", message)
+    })?;
+    let mut reader = serde_json::Deserializer::from_slice(&body);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = path(error.path());
+        let error = error.into_inner();
+        let message = match error.classify() {
+            serde_json::error::Category::Data => without_content(&error.to_string()),
+            _ => format!("not valid JSON at line {} column {}", error.line(), error.column()),
+        };
+        ApiError::bad(field, message)
+    })?;
+    reader.end().map_err(|_| ApiError::bad("", "something follows the JSON value"))?;
+    Ok(value)
+}
+
+fn path(path: &serde_path_to_error::Path) -> String {
+    let known = path.iter().all(|segment| !matches!(segment, Segment::Unknown));
+    if known && path.iter().next().is_some() { path.to_string() } else { String::new() }
+}
+
+/// serde tells what was expected, which helps, and repeats the text it found, which may be a secret.
+fn without_content(message: &str) -> String {
+    let repeats = ["invalid ", "unknown "].iter().any(|start| message.starts_with(start));
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) if repeats => format!("expected {expected}"),
+        None if repeats => "not a value that is understood".to_owned(),
+        _ => message.to_owned(),
+    }
+}
+
+/// What types alone do not say about a reserve.
+pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
+    if !(1..=2).contains(&request.attempt) {
+        return Err(ApiError::bad("attempt", "must be 1 or 2"));
+    }
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if request.key_hash.len() != 64 || !request.key_hash.bytes().all(hex) {
+        return Err(ApiError::bad("key_hash", "must be 64 lower-case hex digits"));
+    }
+    if request.choices == 0 {
+        return Err(ApiError::bad("choices", "must be at least 1"));
+    }
+    if request.model.is_none() && (request.prompt_tokens > 0 || request.max_output_tokens.is_some()) {
+        // Tokens of no model would pass every token limit.
+        return Err(ApiError::bad("model", "is missing, and the request has tokens"));
+    }
+    Ok(())
+}
+
+/// What types alone do not say about a settle batch.
+pub fn check_settle(items: &[SettleItem]) -> Result<(), ApiError> {
+    if items.len() > MAX_SETTLE_ITEMS {
+        return Err(ApiError::bad("", format!("at most {MAX_SETTLE_ITEMS} items")));
+    }
+    for (index, item) in items.iter().enumerate() {
+        let needs_usage = matches!(item.outcome, Outcome::Used | Outcome::Estimated);
+        if needs_usage && item.usage.is_none() {
+            return Err(ApiError::bad(format!("[{index}].usage"), "is missing"));
+        }
+        if let Some(reserve) = &item.reserve {
+            check_reserve(reserve)
+                .map_err(|error| ApiError { field: format!("[{index}].reserve.{}", error.field), ..error })?;
+            if reserve.id != item.id {
+                return Err(ApiError::bad(format!("[{index}].reserve.id"), "is another reservation's"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The quota service: decides whether a request fits every limit of its tenant, holds what it may cost,
+//! and replaces the hold by what it did cost.
+//!
+//! A reader follows a request through `http → quota → request_plan → store`. `policy` reads the file,
+//! `limits` is the arithmetic that every store must agree with.
+
+pub mod admin;
+pub mod cli;
+pub mod clock;
+pub mod http;
+pub mod limits;
+pub mod policy;
+pub mod quiet;
+pub mod quota;
+pub mod release_queue;
+pub mod request_plan;
+pub mod store;
+pub mod tag;
+
+/// Version of the package.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// First digits of the commit the binary was built from, or `unknown`.
+pub const GIT_HASH: &str = env!("TOKENGATE_GIT_HASH");

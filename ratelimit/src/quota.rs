@@ -1,0 +1,42 @@
+//! The service itself, without HTTP: policy, store and clock put together.
+
+mod explain;
+mod reserve;
+mod settle;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use explain::{ExplainError, ExplainedLimit, Explanation};
+pub use settle::SettleError;
+
+use crate::policy::Policy;
+use crate::release_queue::ReleaseQueue;
+use crate::store::Store;
+
+/// What the store may take of a settle, an explain or a health check. The filter waits 1 s for a settle.
+pub const STORE_TIME: Duration = Duration::from_millis(800);
+
+pub struct Quota {
+    policy: Policy,
+    store: Arc<dyn Store>,
+    releases: ReleaseQueue,
+}
+
+impl Quota {
+    pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue) -> Self {
+        Self { policy, store, releases }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Whether the store answers.
+    pub async fn ready(&self) -> bool {
+        self.store.ping(STORE_TIME).await.is_ok()
+    }
+}

@@ -1,0 +1,120 @@
+use tokengate_api::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus};
+use tracing::{debug, warn};
+
+use super::{Quota, STORE_TIME};
+use crate::limits::MAX_AMOUNT;
+use crate::quiet::Quiet;
+use crate::request_plan::{RequestPlan, plan_request};
+use crate::store::{Booking, Closing, Settled, Settlement, StoreError};
+use crate::tag::Tag;
+
+static FAILED: Quiet = Quiet::new();
+static CHANGED_NOTHING: Quiet = Quiet::new();
+static ABSURD: Quiet = Quiet::new();
+
+/// A batch was not, or not wholly, carried out. Sending it again is harmless.
+#[derive(Debug, thiserror::Error)]
+pub enum SettleError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Quota {
+    /// Settles a batch, one result per item in the same order.
+    ///
+    /// # Errors
+    /// The store failed for at least one item: the whole batch should come again.
+    pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
+        let settlements: Vec<_> = items.iter().map(|item| self.settlement(item)).collect();
+        let batch: Vec<_> = settlements.iter().flatten().cloned().collect();
+        let answers = self.store.settle(&batch, STORE_TIME).await;
+        if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            if let Some(unsaid) = FAILED.say() {
+                warn!(%error, items = items.len(), unsaid, "a settle batch failed");
+            }
+            return Err(error.clone().into());
+        }
+        let mut answers = answers.into_iter().flatten();
+        let mut results = Vec::with_capacity(items.len());
+        for (item, settlement) in items.iter().zip(&settlements) {
+            // Where no account is known there is nothing to look for.
+            let settled = settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Settled::Unknown);
+            if matches!(settled, Settled::Late | Settled::Unknown) {
+                let tokens = item.usage.as_ref().map_or(0, |usage| usage.total());
+                if let Some(unsaid) = CHANGED_NOTHING.say() {
+                    let age_ms = item.age_ms;
+                    warn!(id = %item.id, ?settled, tokens, age_ms, unsaid, "a settle changed nothing");
+                }
+            } else {
+                debug!(id = %item.id, ?settled, outcome = ?item.outcome, "settle");
+            }
+            results.push(SettleResult { id: item.id.clone(), status: status(settled) });
+        }
+        Ok(SettleResponse { results, policy_version: self.policy.version.clone() })
+    }
+
+    /// Nothing when neither `account` nor `reserve` tells whose reservation it is.
+    fn settlement(&self, item: &SettleItem) -> Option<Settlement> {
+        let plan = item.reserve.as_ref().and_then(|request| plan_request(&self.policy, request).ok());
+        let by_key = || {
+            let caller = self.policy.keys.get(&item.reserve.as_ref()?.key_hash)?;
+            Some(Tag::account(&caller.tenant))
+        };
+        let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
+        let closing = closing(item);
+        Some(Settlement {
+            id: item.id.clone(),
+            account,
+            closing,
+            attempt: None,
+            age_ms: item.age_ms,
+            queued_ms: item.queued_ms,
+            booking: plan
+                .filter(|plan| plan.hold.account == account)
+                .and_then(|plan| bookings(&plan, closing)),
+        })
+    }
+}
+
+fn closing(item: &SettleItem) -> Closing {
+    match (item.outcome, &item.usage) {
+        (Outcome::Released, _) => Closing::Released { sent: item.sent },
+        (Outcome::Used | Outcome::Estimated, Some(usage)) if usage.total() <= MAX_AMOUNT => {
+            Closing::Used { tokens: usage.total() }
+        }
+        // A number nobody can have used must neither be charged nor stop the other items of its batch.
+        (Outcome::Used | Outcome::Estimated, usage) => {
+            if let Some(unsaid) = ABSURD.say() {
+                let absurd = usage.is_some();
+                warn!(id = %item.id, absurd, unsaid, "no usable usage: what was held is charged");
+            }
+            Closing::Held
+        }
+        (Outcome::Held, _) => Closing::Held,
+    }
+}
+
+/// What a request costs that was let through without a hold. A release owes nothing.
+fn bookings(plan: &RequestPlan, closing: Closing) -> Option<Vec<Booking>> {
+    let tokens = match closing {
+        Closing::Released { .. } => return None,
+        Closing::Held => plan.hold.tokens,
+        Closing::Used { tokens } => tokens,
+    };
+    let booking = |charge: &crate::store::Charge| Booking {
+        bucket: charge.bucket,
+        amount: if charge.metric == tokengate_api::Metric::Requests { 1 } else { tokens },
+        window_ms: charge.window_ms,
+    };
+    Some(plan.hold.charges.iter().map(booking).collect())
+}
+
+fn status(settled: Settled) -> SettleStatus {
+    match settled {
+        Settled::Replaced => SettleStatus::Settled,
+        Settled::Already => SettleStatus::AlreadySettled,
+        Settled::Booked => SettleStatus::Booked,
+        Settled::Late => SettleStatus::Late,
+        Settled::Unknown => SettleStatus::Unknown,
+    }
+}

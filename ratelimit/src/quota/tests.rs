@@ -1,0 +1,275 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use tokengate_api::{
+    Decision, LimitState, Outcome, Reason, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+    SettleStatus, Usage,
+};
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::store::memory::MemoryStore;
+use crate::store::{BucketId, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, StoreError};
+use crate::tag::Tag;
+
+const T0: u64 = 1_800_000_000_000;
+
+const POLICY: &str = r#"
+version: "1"
+models:
+  - {name: big, match: ["big*"], max_output_tokens: 1000, default_output_tokens: 20}
+plans:
+  basic: {models: ["*"]}
+  free: {models: ["*"]}
+keys:
+  - {sha256: "000000000000000000000000000000000000000000000000000000000000000a", tenant: t, plan: basic}
+  - {sha256: "100000000000000000000000000000000000000000000000000000000000000b", tenant: t, plan: basic}
+  - {sha256: "000000000000000000000000000000000000000000000000000000000000000c", tenant: two, plan: basic}
+  - {sha256: "000000000000000000000000000000000000000000000000000000000000000d", tenant: two, plan: free}
+limits:
+  - {name: rpm, per: [tenant, model], count: requests, algorithm: fixed_window, every: 1m, limit: 3}
+  - {name: tpm, per: [tenant, model], count: tokens, algorithm: fixed_window, every: 1m, limit: 100}
+  - {name: day, per: [key], count: tokens, algorithm: fixed_window, every: 24h, limit: 150}
+"#;
+
+struct Service {
+    quota: Quota,
+    clock: Arc<ManualClock>,
+}
+
+fn service() -> Service {
+    let clock = Arc::new(ManualClock::new(T0 + 10_000));
+    let store = Arc::new(MemoryStore::new(clock.clone(), Lifetimes::default()));
+    let quota = Quota::new(Policy::parse("p", POLICY).unwrap(), store, ReleaseQueue::default());
+    Service { quota, clock }
+}
+
+fn request(number: u8, prompt_tokens: u64, max_output_tokens: Option<u64>) -> ReserveRequest {
+    ReserveRequest {
+        id: ReservationId::from_bytes([number; 16]),
+        attempt: 1,
+        deadline_ms: 100,
+        key_hash: format!("{:0>64}", "a"),
+        model: Some("Big-1".to_owned()),
+        dialect: "openai".to_owned(),
+        endpoint: "chat.completions".to_owned(),
+        prompt_tokens,
+        max_output_tokens,
+        choices: 1,
+        stream: false,
+        can_clamp: true,
+        request_id: None,
+    }
+}
+
+fn item(number: u8, outcome: Outcome, output: Option<u64>) -> SettleItem {
+    SettleItem {
+        id: ReservationId::from_bytes([number; 16]),
+        account: None,
+        outcome,
+        sent: true,
+        usage: output.map(|output| Usage { output, ..Usage::default() }),
+        age_ms: 0,
+        queued_ms: 0,
+        reserve: Some(request(number, 10, Some(20))),
+    }
+}
+
+fn limit<'a>(response: &'a ReserveResponse, name: &str) -> &'a LimitState {
+    response.limits.iter().find(|limit| limit.name == name).unwrap()
+}
+
+impl Service {
+    async fn settle(&self, item: SettleItem) -> SettleStatus {
+        self.quota.settle(&[item]).await.unwrap().results[0].status
+    }
+
+    async fn used(&self, name: &str) -> u64 {
+        let explained = self.quota.explain("t", Some("big"), None).await.unwrap();
+        explained.limits.iter().find(|limit| limit.name == name).unwrap().used
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_request_is_told_how_it_stands() {
+    let service = service();
+    let response = service.quota.reserve(&request(1, 10, Some(20))).await;
+    assert_eq!(response.decision, Decision::Allow);
+    assert_eq!(response.account, Tag::account("t").to_string());
+    assert_eq!(response.model.as_deref(), Some("big"));
+    assert_eq!(response.grant.max_output_tokens, Some(20));
+    assert!(response.reason.is_none() && response.retry_after_ms.is_none() && !response.degraded);
+    let tpm = limit(&response, "tpm");
+    assert_eq!((tpm.limit, tpm.remaining, tpm.reset_ms, tpm.window_ms), (100, 70, 50_000, 60_000));
+    assert_eq!(tpm.plan.as_deref(), Some("basic"));
+    assert_eq!((limit(&response, "rpm").remaining, limit(&response, "day").remaining), (2, 120));
+    assert_eq!(service.quota.reserve(&request(2, 10, None)).await.grant.max_output_tokens, None);
+    let capped = service.quota.reserve(&request(3, 0, Some(5_000))).await;
+    assert_eq!(capped.reason, Some(Reason::RequestExceedsLimit));
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_limit_and_the_longest_wait() {
+    let service = service();
+    for number in 0..3 {
+        service.quota.reserve(&request(number, 0, Some(10))).await;
+    }
+    let refused = service.quota.reserve(&request(9, 0, Some(10))).await;
+    assert_eq!(refused.decision, Decision::Deny);
+    assert_eq!(refused.reason, Some(Reason::RpmLimitExceeded));
+    assert_eq!(refused.refused_by.as_deref(), Some("rpm"));
+    assert_eq!(refused.retry_after_ms, Some(50_000));
+    assert_eq!((limit(&refused, "rpm").remaining, limit(&refused, "tpm").remaining), (0, 70));
+    assert_eq!(refused.account, "");
+    // Both the minute's and the day's tokens are short: the day's wait is the longer one.
+    service.clock.set(T0 + 60_000);
+    service.quota.reserve(&request(4, 0, Some(95))).await;
+    let refused = service.quota.reserve(&request(5, 0, Some(60))).await;
+    assert_eq!(refused.reason, Some(Reason::TpmLimitExceeded));
+    assert_eq!(refused.refused_by.as_deref(), Some("day"));
+    assert_eq!(refused.retry_after_ms, Some(86_400_000 - (T0 + 60_000) % 86_400_000));
+    // What never fits comes before every wait.
+    let never = service.quota.reserve(&request(6, 0, Some(101))).await;
+    assert_eq!(never.reason, Some(Reason::RequestExceedsLimit));
+    assert_eq!((never.refused_by.as_deref(), never.retry_after_ms), (Some("tpm"), None));
+}
+
+#[tokio::test]
+async fn a_debt_shows_as_nothing_left() {
+    let service = service();
+    service.quota.reserve(&request(1, 10, Some(20))).await;
+    assert_eq!(service.settle(item(1, Outcome::Used, Some(5_000))).await, SettleStatus::Settled);
+    assert_eq!(service.used("tpm").await, 5_000);
+    let refused = service.quota.reserve(&request(2, 0, Some(1))).await;
+    assert_eq!((limit(&refused, "tpm").remaining, limit(&refused, "tpm").limit), (0, 100));
+    let explained = service.quota.explain("t", Some("big"), None).await.unwrap();
+    assert_eq!((explained.limits[1].used, explained.limits[1].remaining), (5_000, 0));
+}
+
+#[tokio::test]
+async fn every_outcome_settles_once() {
+    for (outcome, sent, output, rpm, tpm) in [
+        (Outcome::Used, true, Some(7), 1, 7),
+        (Outcome::Estimated, true, Some(8), 1, 8),
+        (Outcome::Held, true, None, 1, 30),
+        (Outcome::Released, true, None, 1, 0),
+        (Outcome::Released, false, None, 0, 0),
+        (Outcome::Used, true, Some(u64::MAX), 1, 30),
+    ] {
+        let service = service();
+        service.quota.reserve(&request(1, 10, Some(20))).await;
+        let item = SettleItem { sent, ..item(1, outcome, output) };
+        assert_eq!(service.settle(item.clone()).await, SettleStatus::Settled);
+        assert_eq!(service.settle(item).await, SettleStatus::AlreadySettled);
+        assert_eq!((service.used("rpm").await, service.used("tpm").await), (rpm, tpm), "{outcome:?}");
+        assert_eq!(service.quota.explain("t", Some("big"), None).await.unwrap().open_holds, 0);
+    }
+}
+
+#[tokio::test]
+async fn what_was_let_through_without_a_hold_is_booked() {
+    for (outcome, output, status, rpm, tpm) in [
+        (Outcome::Used, Some(7), SettleStatus::Booked, 1, 7),
+        (Outcome::Held, None, SettleStatus::Booked, 1, 30),
+        (Outcome::Released, None, SettleStatus::Unknown, 0, 0),
+    ] {
+        let service = service();
+        assert_eq!(service.settle(item(1, outcome, output)).await, status);
+        assert_eq!((service.used("rpm").await, service.used("tpm").await), (rpm, tpm), "{outcome:?}");
+        let late = service.quota.reserve(&request(1, 10, Some(20))).await;
+        assert_eq!(late.decision, Decision::Gone);
+        assert_eq!(late.account, "");
+    }
+    let service = service();
+    let old = SettleItem { age_ms: 3_900_000, ..item(1, Outcome::Used, Some(7)) };
+    assert_eq!(service.settle(old).await, SettleStatus::Late);
+    let nobody = SettleItem { reserve: None, ..item(1, Outcome::Used, Some(7)) };
+    assert_eq!(service.settle(nobody).await, SettleStatus::Unknown);
+    assert_eq!(service.used("tpm").await, 0);
+}
+
+#[tokio::test]
+async fn account_alone_finds_the_hold() {
+    let service = service();
+    let account = service.quota.reserve(&request(1, 10, Some(20))).await.account;
+    let item = SettleItem { account: Some(account), reserve: None, ..item(1, Outcome::Used, Some(7)) };
+    assert_eq!(service.settle(item).await, SettleStatus::Settled);
+    assert_eq!(service.used("tpm").await, 7);
+}
+
+#[tokio::test]
+async fn explain_shows_one_row_per_key_and_asks_for_the_plan() {
+    let service = service();
+    service.quota.reserve(&request(1, 10, Some(20))).await;
+    let explained = service.quota.explain("t", Some("big"), None).await.unwrap();
+    let rows: Vec<_> =
+        explained.limits.iter().map(|row| (row.name.as_str(), row.scope.get("key"), row.used)).collect();
+    let (a, b) = ("00000000".to_owned(), "10000000".to_owned());
+    assert_eq!(rows, [("rpm", None, 1), ("tpm", None, 30), ("day", Some(&a), 30), ("day", Some(&b), 0)]);
+    assert_eq!((explained.open_holds, explained.open_tokens), (1, 30));
+    assert_eq!(service.quota.explain("t", None, None).await.unwrap().limits.len(), 1);
+    for (tenant, model, plan, message) in [
+        ("nobody", None, None, "no key belongs to this tenant"),
+        ("t", Some("small"), None, "the policy has no such model"),
+        ("t", None, Some("gold"), "the tenant has no key with this plan; its plans: basic"),
+        ("two", None, None, "the tenant has keys of several plans, name one of: basic, free"),
+    ] {
+        let error = service.quota.explain(tenant, model, plan).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    assert_eq!(service.quota.explain("two", None, Some("free")).await.unwrap().plan, "free");
+}
+
+/// Fails every call; keeps what it was asked to settle.
+#[derive(Default)]
+struct Broken(Mutex<Vec<Settlement>>);
+
+#[async_trait]
+impl Store for Broken {
+    async fn reserve(&self, _: &Hold, _: Duration) -> Result<Reserved, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Settled, StoreError>> {
+        self.0.lock().unwrap().extend(batch.iter().cloned());
+        batch.iter().map(|_| Err(StoreError::Timeout)).collect()
+    }
+
+    async fn explain(
+        &self,
+        _: Tag,
+        _: Tag,
+        _: &[(BucketId, u64)],
+        _: Duration,
+    ) -> Result<Explained, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn ping(&self, _: Duration) -> Result<(), StoreError> {
+        Err(StoreError::Timeout)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_refuses_and_the_release_is_queued() {
+    let store = Arc::new(Broken::default());
+    let releases = ReleaseQueue::default();
+    let quota = Quota::new(Policy::parse("p", POLICY).unwrap(), store.clone(), releases.clone());
+    let refused = quota.reserve(&request(1, 10, Some(20))).await;
+    assert_eq!(refused.decision, Decision::Deny);
+    assert_eq!(refused.reason, Some(Reason::QuotaUnavailable));
+    assert!(refused.limits.is_empty() && refused.retry_after_ms.is_none());
+    assert!(!releases.is_empty());
+    // Who was refused by the policy has nothing to be released.
+    let unknown = ReserveRequest { key_hash: "f".repeat(64), ..request(2, 10, Some(20)) };
+    assert_eq!(quota.reserve(&unknown).await.reason, Some(Reason::UnknownKey));
+
+    let sender = tokio::spawn(releases.run(store.clone()));
+    crate::store::tests::eventually("the release", || async { !store.0.lock().unwrap().is_empty() }).await;
+    sender.abort();
+    let sent = store.0.lock().unwrap().first().cloned().unwrap();
+    assert_eq!((sent.id, sent.attempt), (ReservationId::from_bytes([1; 16]), Some(1)));
+    assert!(quota.settle(&[item(1, Outcome::Held, None)]).await.is_err());
+    assert!(!quota.ready().await);
+}

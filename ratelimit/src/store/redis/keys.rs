@@ -1,0 +1,37 @@
+use tokengate_api::ReservationId;
+
+use crate::store::BucketId;
+use crate::tag::Tag;
+
+/// Key names. All keys of a tenant share one hash tag, so that one script may touch them together; only
+/// hashes and ids reach a key.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    pub prefix: String,
+}
+
+impl Keys {
+    pub fn record(&self, account: Tag, id: &ReservationId) -> String {
+        format!("{}:{{{account}}}:r:{id}", self.prefix)
+    }
+
+    pub fn open_holds(&self, account: Tag) -> String {
+        format!("{}:{{{account}}}:o", self.prefix)
+    }
+
+    pub fn bucket(&self, account: Tag, bucket: BucketId) -> String {
+        format!("{}:{{{account}}}:b:{}:{}", self.prefix, bucket.limit, bucket.subject)
+    }
+}
+
+/// Member of the open holds: what explain counts, and what a settle can make again from the record.
+pub fn member(id: &ReservationId, model: Tag, tokens: u64) -> String {
+    format!("{id}:{model}:{tokens}")
+}
+
+/// Tokens of a member, when it belongs to the model.
+pub fn member_tokens(member: &str, of_model: Tag) -> Option<u64> {
+    let mut parts = member.split(':');
+    let (_, model, tokens) = (parts.next()?, parts.next()?, parts.next()?);
+    if Tag::parse(model)? == of_model { tokens.parse().ok() } else { None }
+}

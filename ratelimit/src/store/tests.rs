@@ -1,0 +1,32 @@
+//! One behavioural suite over every store, with the clock in the test's hand.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod agreement;
+mod concurrent;
+mod faults;
+pub use faults::eventually;
+mod fixture;
+pub mod redis_server;
+mod reserving;
+mod settling;
+
+pub use fixture::*;
+
+/// Runs each function over memory and over a Redis of its own.
+macro_rules! over_both_stores {
+    ($suite:ident: $($name:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$suite::$name($crate::store::tests::Fixture::memory()).await;
+            })+
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$suite::$name($crate::store::tests::Fixture::redis().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use over_both_stores;

@@ -1,0 +1,156 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::release_queue::ReleaseQueue;
+use crate::store::{Settled, Settlement, StoreError, Verdict};
+
+/// Polls until it is so; a fault after 20 s.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !so().await {
+        assert!(Instant::now() < deadline, "{what}: not within 20 s");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn scripts_survive_a_flush() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [tokens(100, 10)];
+    for number in 0..5 {
+        server.command::<()>(&["SCRIPT", "FLUSH"]);
+        assert_eq!(fixture.verdict(&hold(number, &charges)).await, HELD);
+        server.command::<()>(&["SCRIPT", "FLUSH"]);
+        let batch = [settlement(number, used(1)), settlement(number + 100, UNSENT)];
+        let answers = fixture.store.settle(&batch, TIME).await;
+        assert_eq!(answers, [Ok(Settled::Replaced), Ok(Settled::Unknown)]);
+        server.command::<()>(&["SCRIPT", "FLUSH"]);
+        assert_eq!(fixture.used(&charges[0]).await, number + 1);
+    }
+}
+
+/// The server does not answer: the reserve ends at its deadline. It runs the script when it wakes up; the
+/// release that was queued closes what nobody uses.
+#[tokio::test]
+async fn a_stopped_server() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [requests(10), tokens(100, 10)];
+    fixture.reserve(&hold(1, &charges)).await;
+    let releases = ReleaseQueue::default();
+    let sender = tokio::spawn(releases.clone().run(fixture.store.clone()));
+
+    server.signal("STOP");
+    let start = Instant::now();
+    let answer = fixture.store.reserve(&hold(2, &charges), Duration::from_millis(80)).await;
+    assert_eq!(answer, Err(StoreError::Timeout));
+    assert!(StoreError::Timeout.indeterminate());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    releases.push(Settlement { attempt: Some(1), ..settlement(2, UNSENT) });
+    let settle = fixture.store.settle(&[settlement(1, used(1))], Duration::from_millis(80)).await;
+    assert_eq!(settle, [Err(StoreError::Timeout)]);
+
+    server.signal("CONT");
+    eventually("the release", || async { releases.is_empty() && fixture.open_holds().await <= 1 }).await;
+    assert_eq!(fixture.verdict(&hold(2, &charges)).await, Verdict::Gone);
+    // The settle that had no answer may have been carried out; its repeat makes sure.
+    fixture.settle(settlement(1, used(1))).await;
+    let state = fixture.explain(&charges).await;
+    assert_eq!(state.windows, [window(T0, 1), window(T0, 1)]);
+    assert_eq!(state.open_holds, 0);
+    sender.abort();
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_whole_and_settles() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [requests(10), tokens(100, 10)];
+    fixture.reserve(&hold(1, &charges)).await;
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = server.dump();
+    let refused = fixture.store.reserve(&hold(2, &charges), TIME).await;
+    assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
+    assert_eq!(server.dump(), before);
+    assert_eq!(fixture.settle(settlement(1, used(3))).await, Settled::Replaced);
+    assert_eq!(fixture.used(&charges[1]).await, 3);
+}
+
+#[tokio::test]
+async fn unreadable_state_is_left_alone() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [tokens(100, 10)];
+    fixture.reserve(&hold(1, &charges)).await;
+    let key = |part: &str| server.command::<Vec<String>>(&["KEYS", &format!("*{part}*")]).remove(0);
+    let (bucket, record) = (key(":b:"), key(":r:"));
+    for (value, error) in
+        [("F\u{2}0123456789abcdef", Some(StoreError::Format)), ("", Some(StoreError::Format)), ("list", None)]
+    {
+        server.command::<()>(&["DEL", &bucket]);
+        match error {
+            Some(_) => server.command::<()>(&["SET", &bucket, value]),
+            None => server.command::<()>(&["ZADD", &bucket, "1", "x"]),
+        }
+        let before = server.dump();
+        let answer = fixture.store.reserve(&hold(2, &charges), TIME).await;
+        match error {
+            Some(error) => assert_eq!(answer, Err(error)),
+            None => assert!(matches!(answer, Err(StoreError::Refused(_))), "{answer:?}"),
+        }
+        assert!(fixture.store.settle(&[settlement(1, used(1))], TIME).await[0].is_err());
+        assert_eq!(server.dump(), before);
+    }
+    server.command::<()>(&["DEL", &bucket]);
+    for value in ["R\u{2}", "R\u{1}", "Q", ""] {
+        server.command::<()>(&["SET", &record, value]);
+        let before = server.dump();
+        assert_eq!(fixture.store.reserve(&hold(1, &charges), TIME).await, Err(StoreError::Format), "{value}");
+        let settled = fixture.store.settle(&[settlement(1, used(1))], TIME).await;
+        assert_eq!(settled, [Err(StoreError::Format)], "{value}");
+        assert_eq!(server.dump(), before);
+    }
+}
+
+/// Production decides by the server's clock, and not at all when the machine's is far from it.
+#[tokio::test]
+async fn the_servers_clock_decides() {
+    use std::sync::Arc;
+
+    use crate::clock::{Clock, ManualClock, SystemClock};
+    use crate::store::redis::RedisStore;
+    use crate::store::{Lifetimes, Store};
+
+    let server = redis_server::RedisServer::start();
+    let clock = Arc::new(ManualClock::new(SystemClock.now_ms()));
+    let store = RedisStore::connect(&server.url, "t", clock.clone(), Lifetimes::default()).await.unwrap();
+    let held = store.reserve(&hold(1, &[tokens(100, 10)]), TIME).await.unwrap();
+    assert!(held.now_ms.abs_diff(SystemClock.now_ms()) < 20_000);
+    clock.set(SystemClock.now_ms() + 60_000);
+    let before = server.dump();
+    assert_eq!(store.reserve(&hold(2, &[tokens(100, 10)]), TIME).await, Err(StoreError::Clock));
+    assert_eq!(store.settle(&[settlement(1, used(1))], TIME).await, [Err(StoreError::Clock)]);
+    assert_eq!(server.dump(), before);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there() {
+    use std::sync::Arc;
+
+    use crate::clock::SystemClock;
+    use crate::store::Lifetimes;
+    use crate::store::redis::RedisStore;
+
+    for (url, says) in [
+        ("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
+        ("http://hunter2", "URL cannot be read"),
+        ("", "URL cannot be read"),
+        ("rediss://:hunter2@localhost", "not supported yet"),
+    ] {
+        let opened = RedisStore::connect(url, "t", Arc::new(SystemClock), Lifetimes::default()).await;
+        let message = opened.err().unwrap().to_string();
+        assert!(message.contains(says) && !message.contains("hunter2"), "{message}");
+        assert!(!message.contains('\n'));
+    }
+}

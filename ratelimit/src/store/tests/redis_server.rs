@@ -1,0 +1,93 @@
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A real server on a free port, which ends with the test.
+pub struct RedisServer {
+    child: Child,
+    _directory: tempfile::TempDir,
+    pub url: String,
+}
+
+impl RedisServer {
+    pub fn start() -> Self {
+        // Between choosing a port and using it another process may take it: then another one.
+        for _ in 0..5 {
+            if let Some(server) = Self::try_start() {
+                return server;
+            }
+        }
+        panic!("redis-server did not start on any of five ports");
+    }
+
+    fn try_start() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--daemonize", "no", "--dir"])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect(
+                "the tests of the Redis store need `redis-server` in PATH (apt-get install redis-server)",
+            );
+        let url = format!("redis://127.0.0.1:{port}");
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            if child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            let answered = client
+                .get_connection_with_timeout(Duration::from_secs(2))
+                .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
+            if answered.is_ok() {
+                return Some(Self { child, _directory: directory, url });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        None
+    }
+
+    /// Stops the process where it stands (`STOP`), or lets it go on (`CONT`).
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut connection = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(*word);
+        }
+        command.query(&mut connection).unwrap()
+    }
+
+    /// Every key with its kind, content and end of life.
+    pub fn dump(&self) -> String {
+        let mut keys: Vec<String> = self.command(&["KEYS", "*"]);
+        keys.sort();
+        let mut text = String::new();
+        for key in keys {
+            let kind: String = self.command(&["TYPE", &key]);
+            let content: Vec<Vec<u8>> = match kind.as_str() {
+                "string" => vec![self.command(&["GET", &key])],
+                _ => self.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
+            };
+            let ends: i64 = self.command(&["PEXPIRETIME", &key]);
+            text.push_str(&format!("{key} {kind} {content:?} {ends}\n"));
+        }
+        text
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,172 @@
+//! The program as an operator meets it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokengate-ratelimit"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOKENGATE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+fn example() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy.yaml")
+}
+
+/// Exit code 1, nothing on stdout, one line on stderr that contains all of `says`.
+fn refuses(arguments: &[&str], says: &[&str]) {
+    let output = run(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
+    assert_eq!(message.trim_end().lines().count(), 1, "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty());
+    for part in says {
+        assert!(message.contains(part), "{arguments:?}: {message}");
+    }
+    assert!(!message.contains("hunter2") && !message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn check_says_what_is_there_or_what_is_wrong() {
+    let output = run(&["check", example().to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.starts_with("ok: 6 models, 2 plans, 2 keys, 2 limits, version "), "{text}");
+
+    refuses(&["check", "no/such.yaml"], &["no/such.yaml"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    std::fs::write(&file, "version: 1\n").unwrap();
+    let name = file.to_str().unwrap();
+    refuses(&["check", name], &[&format!("{name}:1:10: version: must be a string")]);
+    refuses(&["serve", "--policy", name], &[":1:10: version"]);
+}
+
+#[test]
+fn what_cannot_start_says_so_in_one_line() {
+    let example = example();
+    let policy = example.to_str().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let free = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    refuses(
+        &["serve", "--policy", policy, "--listen", &taken, "--admin-listen", "127.0.0.1:0"],
+        &["cannot listen on", &taken, "in use"],
+    );
+    refuses(
+        &["serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin-listen", &taken],
+        &["cannot listen on", &taken],
+    );
+    let redis = |url| {
+        [["serve", "--policy", policy, "--store", "redis", "--redis-url", url].as_slice(), &free].concat()
+    };
+    refuses(&redis("redis://user:hunter2@127.0.0.1:1/0"), &["Redis at 127.0.0.1:1"]);
+    refuses(&redis("hunter2"), &["Redis URL cannot be read"]);
+    refuses(&[["serve", "--policy", policy, "--log", "a=b=c"].as_slice(), &free].concat(), &["log filter"]);
+    // A port that never answers as Redis does.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://:hunter2@{}", silent.local_addr().unwrap());
+    refuses(&redis(&url), &["Redis at 127.0.0.1:"]);
+}
+
+#[test]
+fn help_names_every_setting_and_version_the_commit() {
+    let help = String::from_utf8(run(&["serve", "--help"]).stdout).unwrap();
+    for name in ["POLICY", "LISTEN", "ADMIN_LISTEN", "STORE", "REDIS_URL", "TOKEN", "LOG"] {
+        assert!(help.contains(&format!("TOKENGATE_{name}")), "{name}");
+    }
+    let version = String::from_utf8(run(&["--version"]).stdout).unwrap();
+    assert!(
+        version.starts_with(concat!("tokengate-ratelimit ", env!("CARGO_PKG_VERSION"), " (")),
+        "{version}"
+    );
+}
+
+struct Running {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    api: String,
+    admin: String,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("ready") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
+        }
+        let address = |name: &str| {
+            let (_, after) = line.split_once(name).unwrap();
+            after.split_whitespace().next().unwrap().to_owned()
+        };
+        Self { api: address(" listen="), admin: address(" admin_listen="), child, log }
+    }
+
+    /// Ends it and gives back what it logged since it was ready.
+    fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+fn http(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn serves_by_environment_and_stops_when_told() {
+    for signal in ["-TERM", "-INT"] {
+        let mut command = program();
+        command
+            .arg("serve")
+            .env("TOKENGATE_POLICY", example())
+            .env("TOKENGATE_LISTEN", "127.0.0.1:0")
+            .env("TOKENGATE_ADMIN_LISTEN", "127.0.0.1:0")
+            .env("TOKENGATE_TOKEN", "hunter2")
+            .env("TOKENGATE_LOG", "debug");
+        let running = Running::start(command);
+        let get =
+            |token: &str| format!("GET /v1/models HTTP/1.1\r\nhost: q\r\nconnection: close\r\n{token}\r\n");
+        assert!(http(&running.api, &get("")).starts_with("HTTP/1.1 401"));
+        let answer = http(&running.api, &get("authorization: Bearer hunter2\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("gpt-4o-mini"), "{answer}");
+        let health = "GET /healthz HTTP/1.1\r\nhost: q\r\nconnection: close\r\n\r\n";
+        assert!(http(&running.admin, health).contains("git_hash"));
+        // A connection that is left open does not keep it alive.
+        let _idle = TcpStream::connect(&running.api).unwrap();
+        let (code, log) = running.stop(signal);
+        assert_eq!(code, Some(0), "{log}");
+        assert!(log.contains("stopping") && !log.contains("hunter2"), "{log}");
+    }
+}

@@ -1,0 +1,74 @@
+"""The real quota service, and what its admin port says about a tenant's buckets."""
+
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import places
+from .policy import Policy
+from .ports import free_port
+from .process import Process
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What one tenant has been charged for one model, open holds included."""
+
+    tokens: int
+    requests: int
+    open_holds: int = 0
+
+
+class Service:
+    def __init__(self, policy: Path, folder: Path, redis_url: str | None = None) -> None:
+        self.port, self.admin_port = free_port(), free_port()
+        store = ["--store", "redis", "--redis-url", redis_url] if redis_url else ["--store", "memory"]
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"]
+        command = [str(places.ratelimit()), "serve", "--policy", str(policy), *listen, *store]
+        self._process = Process(command, folder / "ratelimit.log", os.environ, folder)
+        self._process.wait_until(self._ready)
+
+    def explain(self, tenant: str, model: str) -> dict[str, Any]:
+        query = urllib.parse.urlencode({"tenant": tenant, "model": model})
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/v1/explain?{query}", timeout=10) as answer:
+            explained: dict[str, Any] = json.load(answer)
+            return explained
+
+    def bucket(self, tenant: str, model: str = "gpt-4o") -> Bucket:
+        seen = self.explain(tenant, model)
+        used = {limit["name"]: limit["used"] for limit in seen["limits"]}
+        return Bucket(used["model-tokens"], used["model-requests"], seen["open_holds"])
+
+    def account_requests(self, tenant: str) -> int:
+        """Requests of the tenant on any model or none."""
+        used = {limit["name"]: limit["used"] for limit in self.explain(tenant, "gpt-4o")["limits"]}
+        return int(used["account-requests"])
+
+    def output(self) -> str:
+        return self._process.output()
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+@contextmanager
+def quota_service(policy: Policy, folder: Path, redis_url: str | None = None) -> Iterator[Service]:
+    service = Service(policy.write(folder / "policy.yaml"), folder, redis_url)
+    try:
+        yield service
+    finally:
+        service.stop()

@@ -1,0 +1,269 @@
+"""Every way a request can end, and what is charged for it (DESIGN, "What is charged")."""
+
+import gzip
+from typing import Any
+
+import pytest
+
+from harness import chat, http1
+from harness.oracle import oracle
+from harness.policy import Tenant
+from harness.stack import Stack
+from harness.upstream import Exchange, Handler
+from harness.wait import becomes, eventually
+
+LIMIT = chat.body()["max_tokens"]
+REASONING = "o3"
+
+
+def prompt() -> int:
+    return oracle().prompt(chat.body()["messages"])
+
+
+def estimate(*deltas: str) -> int:
+    return prompt() + oracle().text("".join(deltas))
+
+
+def streaming(*parts: bytes, then_reset: bool = False) -> Handler:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(200, chat.EVENT_STREAM)
+        for part in parts:
+            await exchange.chunk(part)
+        if then_reset:
+            exchange.reset()
+        else:
+            await exchange.finish()
+
+    return handler
+
+
+async def reset_at_once(exchange: Exchange) -> None:
+    exchange.reset()
+
+
+async def wait_for_departure(exchange: Exchange) -> None:
+    await exchange.gone()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_a_provider_error_costs_the_request_and_no_tokens(
+    stack: Stack, tenant: Tenant, status: int, stream: bool
+) -> None:
+    stack.upstream.handler = chat.provider_error(status)
+    response = stack.ask(tenant, stream=stream)
+    assert (response.status, response.error()["message"]) == (status, "no"), "the provider's answer passes"
+    assert response.header("x-tokengate-refused-by") == ("upstream" if status == 429 else None)
+    assert response.header("retry-after") == "3"
+    stack.settles_to(tenant, tokens=0, requests=1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_provider_that_cannot_be_reached_costs_nothing(stack: Stack, tenant: Tenant, stream: bool) -> None:
+    stack.upstream.refuse()
+    try:
+        response = stack.ask(tenant, stream=stream)
+    finally:
+        stack.upstream.accept()
+    assert response.status == 503
+    stack.settles_to(tenant, tokens=0, requests=0)
+    assert stack.ask(tenant).status == 200
+
+
+@pytest.mark.parametrize(
+    ("members", "tokens"),
+    [
+        ({"stream": True}, lambda: estimate()),
+        ({"stream": False}, lambda: prompt() + LIMIT),
+        ({"stream": True, "model": REASONING}, lambda: prompt() + LIMIT),
+    ],
+    ids=["streamed", "not streamed", "reasoning"],
+)
+def test_a_provider_that_resets_before_it_answers(
+    stack: Stack, tenant: Tenant, members: dict[str, Any], tokens: Any
+) -> None:
+    stack.upstream.handler = reset_at_once
+    assert stack.ask(tenant, **members).status == 503
+    assert len(stack.upstream.requests) == 1, "no repeat behind the caller's back"
+    stack.settles_to(tenant, tokens(), 1, model=members.get("model", "gpt-4o"))
+
+
+@pytest.mark.parametrize("then_reset", [False, True], ids=["ended", "cut"])
+@pytest.mark.parametrize("count", [1, 3, len(chat.DELTAS)])
+def test_a_stream_without_usage_is_charged_for_its_joined_text(
+    stack: Stack, tenant: Tenant, count: int, then_reset: bool
+) -> None:
+    sent = chat.DELTAS[:count]
+    stack.upstream.handler = streaming(*map(chat.delta_event, sent), then_reset=then_reset)
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body(stream=True))))
+    head = client.head()
+    if then_reset:
+        with pytest.raises(ConnectionError):
+            list(client.pieces(head))
+    else:
+        assert b"".join(client.pieces(head)) == b"".join(map(chat.delta_event, sent))
+    client.close()
+    stack.settles_to(tenant, estimate(*sent), requests=1)
+
+
+def test_the_text_is_counted_joined_not_piece_by_piece(stack: Stack, tenant: Tenant) -> None:
+    pieces = ["The", " qu", "ick", " bro", "wn", " fo", "x"]
+    assert sum(map(oracle().text, pieces)) != oracle().text("".join(pieces))
+    stack.upstream.handler = streaming(*map(chat.delta_event, pieces))
+    stack.ask(tenant, stream=True)
+    stack.settles_to(tenant, estimate(*pieces), requests=1)
+
+
+def test_long_text_without_usage(stack: Stack, tenant: Tenant) -> None:
+    """More text than is kept: what was counted earlier adds up to the same."""
+    pieces = [f"Sentence {i} of a zebrafish, naïve and 价格.\n" for i in range(2000)]
+    stack.upstream.handler = streaming(*map(chat.delta_event, pieces))
+    stack.ask(tenant, stream=True)
+    stack.settles_to(tenant, estimate(*pieces), requests=1)
+
+
+@pytest.mark.parametrize("abrupt", [False, True], ids=["FIN", "RST"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_client_that_leaves_in_mid_stream_pays_for_what_it_read(
+    stack: Stack, tenant: Tenant, count: int, abrupt: bool
+) -> None:
+    sent = chat.DELTAS[:count]
+    stack.upstream.handler = chat.stream_until_gone(sent)
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body(stream=True))))
+    head, seen = client.head(), b""
+    for piece in client.pieces(head):
+        seen += piece
+        if chat.delta_event(sent[-1]) in seen:
+            break
+    client.abort() if abrupt else client.close()
+    stack.settles_to(tenant, estimate(*sent), requests=1)
+
+
+@pytest.mark.parametrize(
+    ("stream", "tokens"), [(True, lambda: estimate()), (False, lambda: prompt() + LIMIT)], ids=["streamed", "not"]
+)
+def test_a_client_that_leaves_before_the_answer(stack: Stack, tenant: Tenant, stream: bool, tokens: Any) -> None:
+    stack.upstream.handler = wait_for_departure
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body(stream=stream))))
+    becomes(lambda: len(stack.upstream.requests), 1)
+    client.close()
+    stack.settles_to(tenant, tokens(), requests=1)
+
+
+def test_a_client_that_leaves_while_the_reserve_is_under_way(stack: Stack, tenant: Tenant) -> None:
+    stack.proxy.silence()
+    try:
+        client = http1.Connection(stack.envoy.port)
+        client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body())))
+        eventually(lambda: stack.service.bucket(tenant.name).open_holds, lambda held: held == 1)
+        client.close()
+        becomes(stack.envoy.active_requests, 0)
+    finally:
+        stack.proxy.speak()
+    stack.settles_to(tenant, tokens=0, requests=0)
+    assert stack.upstream.requests == []
+
+
+def test_a_client_that_leaves_before_its_body_is_complete(stack: Stack, tenant: Tenant) -> None:
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body()))[:-5])
+    becomes(stack.envoy.active_requests, 1)
+    client.close()
+    becomes(stack.envoy.active_requests, 0)
+    stack.settles_to(tenant, tokens=0, requests=0)
+
+
+ERROR_EVENT = chat.event({"error": {"message": "backend lost", "type": "server_error", "code": 500}})
+
+
+def test_an_error_event_before_any_output_costs_no_tokens(stack: Stack, tenant: Tenant) -> None:
+    stack.upstream.handler = chat.raw_stream(ERROR_EVENT)
+    assert stack.ask(tenant, stream=True).body == ERROR_EVENT
+    stack.settles_to(tenant, tokens=0, requests=1)
+
+
+def test_an_error_event_after_output_costs_the_output(stack: Stack, tenant: Tenant) -> None:
+    stack.upstream.handler = chat.raw_stream(chat.delta_event("Hel") + ERROR_EVENT)
+    stack.ask(tenant, stream=True)
+    stack.settles_to(tenant, estimate("Hel"), requests=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        (
+            b'{"choices":[{"index":0,"message":{"role":"assistant","content":"A zebrafish."}}]}',
+            lambda: estimate("A zebrafish."),
+        ),
+        (b'{"choices":[{"message":{"content":"A zebrafish."}}],"usage":null}', lambda: estimate("A zebrafish.")),
+        (b'{"choices":[{"message":{"content":"A zebr', lambda: prompt() + LIMIT),
+        (b"<html>fine</html>", lambda: prompt() + LIMIT),
+        (b"", lambda: prompt() + LIMIT),
+    ],
+    ids=["no usage", "null usage", "cut", "html", "empty"],
+)
+def test_json_without_readable_usage(stack: Stack, tenant: Tenant, answer: bytes, tokens: Any) -> None:
+    stack.upstream.handler = chat.raw_json(answer)
+    assert stack.ask(tenant).body == answer
+    stack.settles_to(tenant, tokens(), requests=1)
+
+
+COUNTS = b'"prompt_tokens":12,"completion_tokens":3,"total_tokens":15'
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        COUNTS + b',"prompt_tokens_details":{"cached_tokens":null},"completion_tokens_details":null,"cost":"0.01"',
+        COUNTS + b',"prompt_tokens_details":{"cached_tokens":9},"completion_tokens_details":{"reasoning_tokens":2}',
+        b'"prompt_tokens":12.0,"completion_tokens":3',
+    ],
+    ids=["null details", "cached and reasoning", "no total"],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_shapes_of_usage(stack: Stack, tenant: Tenant, usage: bytes, stream: bool) -> None:
+    if stream:
+        stack.upstream.handler = chat.raw_stream(b'data: {"choices":[],"usage":{%s}}\n\ndata: [DONE]\n\n' % usage)
+    else:
+        stack.upstream.handler = chat.raw_json(b'{"choices":[],"usage":{%s}}' % usage)
+    stack.ask(tenant, stream=stream)
+    stack.settles_to(tenant, 15, requests=1)
+
+
+def test_running_usage_is_replaced_not_added(stack: Stack, tenant: Tenant) -> None:
+    reports = [b'{"prompt_tokens":10,"completion_tokens":%d,"total_tokens":%d}' % (n, 10 + n) for n in (1, 2, 3, 4)]
+    data = b"".join(b'data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":%s}\n\n' % r for r in reports)
+    stack.upstream.handler = chat.raw_stream(data)
+    assert stack.ask(tenant, stream=True).body == data, "these are the provider's own reports"
+    stack.settles_to(tenant, 14, requests=1)
+
+
+def test_an_answer_in_a_coding_is_passed_and_never_free(stack: Stack, tenant: Tenant) -> None:
+    data = gzip.compress(b"".join(chat.stream_events(chat.DELTAS, chat.usage_of(chat.body()))))
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.reply(200, data, [*chat.EVENT_STREAM, ("content-encoding", "gzip")])
+
+    stack.upstream.handler = handler
+    assert stack.ask(tenant, stream=True).body == data
+    eventually(
+        lambda: stack.service.bucket(tenant.name),
+        lambda bucket: bucket.open_holds == 0 and bucket.tokens >= prompt() and bucket.requests == 1,
+    )
+
+
+def test_an_answer_with_trailers(stack: Stack, tenant: Tenant) -> None:
+    usage = chat.usage_of(chat.body())
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(200, [*chat.EVENT_STREAM, ("trailer", "x-sum")])
+        for part in chat.stream_events(chat.DELTAS, usage):
+            await exchange.chunk(part)
+        await exchange.finish(b"x-sum: 1\r\n")
+
+    stack.upstream.handler = handler
+    assert b'"usage":{' not in stack.ask(tenant, stream=True).body.replace(b" ", b"")
+    stack.settles_to(tenant, usage.total, requests=1)
