@@ -10,7 +10,6 @@ import yaml
 
 # No run lasts this long: a window with so much left does not end under a test.
 ROOM_S = 30 * 60
-TENANTS_PER_PLAN = 96
 # A limit that recovers soon enough for a client to wait for it.
 BURST_S = 2
 
@@ -40,10 +39,12 @@ class Plan:
     tokens: int = 1_000_000_000
     burst: int = 1_000_000_000
     models: tuple[str, ...] = ("*",)
+    # How many tests of a file can have a tenant of their own.
+    tenants: int = 24
 
 
 PLANS: dict[str, Plan] = {
-    "roomy": Plan(),
+    "roomy": Plan(tenants=256),
     "one-request": Plan(requests=1),
     "two-requests": Plan(requests=2),
     "small": Plan(tokens=1000),
@@ -76,11 +77,12 @@ class Policy:
     plans: dict[str, Plan] = field(default_factory=lambda: dict(PLANS))
 
     def __post_init__(self) -> None:
-        self._tenants = [Tenant(f"{plan}-{i}", plan) for plan in self.plans for i in range(TENANTS_PER_PLAN)]
+        self._tenants = [Tenant(f"{name}-{i}", name) for name, plan in self.plans.items() for i in range(plan.tenants)]
         self._fresh = {plan: [t for t in self._tenants if t.plan == plan] for plan in self.plans}
 
     def fresh_tenant(self, plan: str) -> Tenant:
         """A tenant that no test has used, so that its buckets are empty."""
+        assert self._fresh[plan], f"give the plan {plan} more tenants"
         return self._fresh[plan].pop(0)
 
     def write(self, path: Path) -> Path:

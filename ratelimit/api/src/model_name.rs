@@ -42,19 +42,19 @@ pub fn matches(pattern: &str, spelling: &str) -> Option<PatternMatch> {
     }
 }
 
-/// The entry that a client's name means: by the first spelling that any pattern matches; exact wins, then
-/// the longest prefix.
+/// The entry that a client's name means: exact wins, under any of its spellings; then the longest prefix, so
+/// that a catch-all `*` takes only what nothing else does.
 pub fn find<'a, T>(raw: &str, entries: &'a [T], patterns: impl Fn(&'a T) -> &'a [String]) -> Option<&'a T> {
-    spellings(raw).iter().find_map(|spelling| {
-        entries
-            .iter()
-            .filter_map(|entry| {
-                let best = patterns(entry).iter().filter_map(|pattern| matches(pattern, spelling)).max()?;
-                Some((best, entry))
-            })
-            .max_by_key(|(best, _)| *best)
-            .map(|(_, entry)| entry)
-    })
+    let spellings = spellings(raw);
+    let best = |entry: &'a T| {
+        let pairs = patterns(entry).iter().flat_map(|p| spellings.iter().map(move |s| matches(p, s)));
+        pairs.flatten().max()
+    };
+    entries
+        .iter()
+        .filter_map(|entry| Some((best(entry)?, entry)))
+        .max_by_key(|(best, _)| *best)
+        .map(|(_, e)| e)
 }
 
 #[cfg(test)]
@@ -83,12 +83,15 @@ mod tests {
             vec!["gpt-4*".to_owned()],
             vec!["gpt-4.1*".to_owned(), "alias".to_owned()],
             vec!["gpt-4.1-mini".to_owned()],
+            vec!["*".to_owned()],
         ];
         let index = |raw| find(raw, &entries, |e| e).and_then(|e| entries.iter().position(|x| x == e));
         assert_eq!(index("gpt-4-turbo"), Some(0));
         assert_eq!(index("openai/GPT-4.1-nano"), Some(1));
         assert_eq!(index("gpt-4.1-mini"), Some(2));
         assert_eq!(index("alias"), Some(1));
-        assert_eq!(index("alias2"), None);
+        assert_eq!(index("openai/alias"), Some(1), "before the catch-all");
+        assert_eq!(index("alias2"), Some(3));
+        assert_eq!(index(""), None);
     }
 }
