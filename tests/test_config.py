@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness import places
+from harness import chat, http1, places
 from harness.envoy import Config, Envoy
 from harness.process import StartFailed
+from harness.refusals import assert_refused
 from harness.stack import Stack
 
 # Nobody listens there, and nobody is asked.
@@ -60,6 +61,23 @@ def test_the_shipped_configuration_is_valid_as_it_is() -> None:
     env = {**os.environ, "PROVIDER_KEY": "any"}
     done = subprocess.run(command, cwd=places.ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def without_the_flag(config: Config) -> None:
+    config.plugin["allow_on_headers_stop_iteration"] = False
+
+
+def test_a_missing_flag_is_answered_and_named_instead_of_hanging(stack: Stack, tmp_path: Path) -> None:
+    envoy = Envoy(tmp_path, stack.upstream.port, stack.proxy.port, edit=without_the_flag)
+    try:
+        headers = [stack.tenant().bearer]
+        response = http1.request(envoy.port, "POST", chat.PATH, headers, chat.encode(chat.body()))
+        assert_refused(response, 503, "api_error", "misconfigured_proxy")
+        assert "allow_on_headers_stop_iteration" in envoy.output()
+        envoy.check()
+    finally:
+        envoy.stop()
+    assert stack.upstream.requests == []
 
 
 def test_the_filter_says_what_it_is_when_a_vm_starts(stack: Stack) -> None:

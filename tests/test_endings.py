@@ -1,4 +1,4 @@
-"""Every way a request can end, and what is charged for it (DESIGN, "What is charged")."""
+"""Every way a request can end, and what is charged for it."""
 
 from typing import Any
 

@@ -1,52 +1,59 @@
-//! Counts as the provider bills: with tiktoken, independently of the filter.
+//! Tokens of prompts and answers, with OpenAI's own vocabularies and chat framing.
 
-use serde_json::Value;
 use tiktoken_rs::CoreBPE;
 
-fn vocabulary(model: &str) -> &'static CoreBPE {
-    let is_older = model == "gpt-4" || ["gpt-4-", "gpt-3.5"].iter().any(|prefix| model.starts_with(prefix));
-    if is_older { tiktoken_rs::cl100k_base_singleton() } else { tiktoken_rs::o200k_base_singleton() }
+use crate::request::Message;
+
+const PER_MESSAGE: usize = 3;
+const PER_NAME: usize = 1;
+/// The answer begins with the frame of a message.
+const PER_ANSWER: usize = 3;
+
+/// The vocabulary of a model. Loaded at its first use, which takes a while: keep it off the async threads.
+pub fn encoding_of(model: &str) -> &'static CoreBPE {
+    let old =
+        model == "gpt-4" || ["gpt-4-", "gpt-3.5", "gpt-35"].iter().any(|family| model.starts_with(family));
+    if old { tiktoken_rs::cl100k_base_singleton() } else { tiktoken_rs::o200k_base_singleton() }
 }
 
-/// The first `most` tokens of a text, and whether that is all of it.
-pub fn first_tokens(model: &str, text: &str, most: usize) -> (Vec<String>, bool) {
-    let vocabulary = vocabulary(model);
-    let tokens = vocabulary.encode_ordinary(text);
-    let piece = |token: &u32| vocabulary.decode_bytes(&[*token]).unwrap_or_default();
-    let pieces = tokens.iter().take(most).map(piece);
-    let pieces = pieces.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
-    (pieces, tokens.len() <= most)
+pub fn prompt_tokens(encoding: &CoreBPE, messages: &[Message]) -> usize {
+    messages.iter().map(|message| message_tokens(encoding, message)).sum::<usize>() + PER_ANSWER
 }
 
-/// Prompt tokens by the published framing.
-pub fn prompt_tokens(model: &str, messages: &[Value]) -> usize {
-    let count = |text: &str| vocabulary(model).encode_ordinary(text).len();
-    let text = |value: &Value| match value {
-        Value::String(text) => count(text),
-        Value::Null => 0,
-        Value::Array(parts) => {
-            parts.iter().map(|part| part.get("text").and_then(Value::as_str).map_or(0, count)).sum()
-        }
-        other => count(&other.to_string()),
-    };
-    let message = |message: &Value| {
-        let member = |name: &str| message.get(name).map_or(0, text);
-        3 + member("role") + member("content") + message.get("name").map_or(0, |name| 1 + text(name))
-    };
-    3 + messages.iter().map(message).sum::<usize>()
+fn message_tokens(encoding: &CoreBPE, message: &Message) -> usize {
+    let content: usize = message.texts().iter().map(|text| encoding.count_ordinary(text)).sum();
+    let name = message.name.as_ref().map_or(0, |name| PER_NAME + encoding.count_ordinary(name));
+    PER_MESSAGE + encoding.count_ordinary(&message.role) + content + name
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::request::ChatRequest;
 
+    fn prompt(model: &str, messages: &str) -> usize {
+        let body = format!(r#"{{"model": "{model}", "messages": [{messages}]}}"#);
+        prompt_tokens(encoding_of(model), &ChatRequest::parse(body.as_bytes()).unwrap().messages)
+    }
+
+    /// The numbers are those of OpenAI's tiktoken with the framing of the openai-cookbook.
     #[test]
-    fn published_counts() {
-        let hi = json!([{"role": "user", "content": "hi"}]);
-        let messages = hi.as_array().cloned().unwrap_or_default();
-        assert_eq!(prompt_tokens("gpt-4o", &messages), 8);
-        assert_eq!(first_tokens("gpt-4", "hello world", 1), (vec!["hello".to_owned()], false));
-        assert_eq!(first_tokens("gpt-4o", "hello world", 2).0.concat(), "hello world");
+    fn counts_as_openai_does() {
+        for (messages, old, new) in [
+            (r#"{"role": "user", "content": "hi"}"#, 8, 8),
+            (r#"{"role": "user", "content": ""}"#, 7, 7),
+            (r#"{"role": "user", "content": "hi", "name": "alice"}"#, 10, 10),
+            (r#"{"role": "system", "content": "You are terse."}, {"role": "user", "content": "hi"}"#, 16, 16),
+            (r#"{"role": "user", "content": "你好世界"}"#, 12, 9),
+            (r#"{"role": "user", "content": "<|endoftext|>"}"#, 14, 14),
+        ] {
+            for model in ["gpt-4", "gpt-4-turbo", "gpt-3.5-turbo"] {
+                assert_eq!(prompt(model, messages), old, "{model} {messages}");
+            }
+            for model in ["gpt-4o", "gpt-4.1", "o4-mini", "anything"] {
+                assert_eq!(prompt(model, messages), new, "{model} {messages}");
+            }
+        }
     }
 }
