@@ -63,7 +63,7 @@ def readme_blocks() -> list[str]:
 def test_the_two_printed_commands(demo: Demo) -> None:
     allowed, refused = (shell(curl) for curl in demo.curls)
     assert statuses(allowed) == ["200"], allowed
-    assert json.loads(allowed.split("\n\n", 1)[1].strip())["usage"]["completion_tokens"] == 100
+    assert 0 < json.loads(allowed.split("\n\n", 1)[1])["usage"]["completion_tokens"] <= 100
     assert statuses(refused) == ["429"], refused
     assert "request_exceeds_limit" in refused
 
