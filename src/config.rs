@@ -110,40 +110,24 @@ pub enum FailureMode {
     Open,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     #[default]
     Enforce,
+    /// Measures everything and refuses nothing; a header says what would have happened.
+    Observe,
 }
 
-impl<'de> Deserialize<'de> for Mode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        only(deserializer, "enforce", &["observe"]).map(|()| Self::Enforce)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is kept back until a request is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum HoldAt {
+    /// Everything. Needs `allow_on_headers_stop_iteration`.
     #[default]
     Headers,
-}
-
-impl<'de> Deserialize<'de> for HoldAt {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        only(deserializer, "headers", &["body"]).map(|()| Self::Headers)
-    }
-}
-
-/// Accepts the one value that exists and names those that do not exist yet.
-fn only<'de, D: Deserializer<'de>>(deserializer: D, value: &str, later: &[&str]) -> Result<(), D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if text == value {
-        Ok(())
-    } else if later.contains(&text.as_str()) {
-        Err(D::Error::custom(format!("`{text}` is not supported yet, use `{value}`")))
-    } else {
-        Err(D::Error::custom(format!("unknown value `{text}`, expected `{value}`")))
-    }
+    /// The body; the headers go on at once. Envoy's own `buffer` filter behind ours holds them back.
+    Body,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -377,9 +361,8 @@ mod tests {
             ("{\"quota\": {\"timeout_ms\": 0}}", "quota.timeout_ms"),
             ("{\"quota\": {\"timeout_ms\": 8589934592}}", "quota.timeout_ms"),
             ("{\"quota\": {\"cluster\": \"\"}}", "quota.cluster"),
-            ("{\"mode\": \"observe\"}", "`observe` is not supported yet"),
-            ("{\"hold_at\": \"body\"}", "`body` is not supported yet"),
-            ("{\"hold_at\": \"never\"}", "unknown value `never`"),
+            ("{\"mode\": \"watch\"}", "unknown variant `watch`"),
+            ("{\"hold_at\": \"never\"}", "unknown variant `never`"),
             ("{\"failure_mode\": \"ajar\"}", "failure_mode"),
             ("{\"max_body_bytes\": 0}", "max_body_bytes"),
             ("{\"identity\": {\"sources\": []}}", "identity.sources"),

@@ -22,6 +22,15 @@ impl Headers {
         self.0.iter().filter(move |(key, _)| key == name.as_bytes()).map(|(_, value)| value.as_slice())
     }
 
+    /// The codings of the body, `identity` left out.
+    pub fn codings(&self) -> Vec<&[u8]> {
+        self.all("content-encoding")
+            .flat_map(|value| value.split(|byte| *byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+            .collect()
+    }
+
     /// Names that begin so, each once.
     pub fn names_with_prefix(&self, prefix: &str) -> Vec<String> {
         let mut names: Vec<String> = self

@@ -6,6 +6,7 @@
 pub mod config;
 pub mod dialect;
 pub mod edits;
+pub mod gzip;
 pub mod headers;
 #[cfg(target_arch = "wasm32")]
 mod host;

@@ -20,8 +20,8 @@ NOBODY = 1
 @pytest.mark.parametrize(
     ("plugin", "named"),
     [
-        ({"hold_at": "body"}, "hold_at"),
-        ({"mode": "observe"}, "mode"),
+        ({"hold_at": "nothing"}, "hold_at"),
+        ({"mode": "watch"}, "mode"),
         ({"failure_mode": "maybe"}, "failure_mode"),
         ({"unheard_of": 1}, "unheard_of"),
         ({"outbox": {"tik_ms": 50}}, "outbox.tik_ms"),

@@ -89,8 +89,14 @@ impl Refusal {
     }
 
     pub fn unreadable_coding() -> Self {
-        let message = "The body has a content-encoding that cannot be read here. Send it without one.";
+        let message =
+            "The body has a content-encoding that cannot be read here. Send it with gzip, or without any.";
         Self::new(415, "invalid_request_error", "unsupported_content_encoding", message)
+    }
+
+    pub fn malformed_gzip() -> Self {
+        let message = "The body says that it is gzip, and is not.";
+        Self::new(400, "invalid_request_error", "invalid_request", message)
     }
 
     pub fn too_large(limit: usize) -> Self {

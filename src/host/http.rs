@@ -10,9 +10,11 @@ use tokengate_api::{Outcome, RESERVE_PATH, ReserveRequest};
 use super::abi::{self, Buffer, Map};
 use super::random;
 use super::root::Shared;
-use crate::edits::Edits;
+use crate::config::HoldAt;
+use crate::gzip;
 use crate::stream::charge::Ending;
-use crate::stream::{Effect, Env, Event, Failure, ResponseHead, Stream};
+use crate::stream::relay::Coding;
+use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, Stream};
 
 /// A reserve's answer is never this large.
 const MAX_ANSWER: usize = 256 * 1024;
@@ -125,9 +127,7 @@ impl Running {
                     return Err(Event::ReserveFailed(Failure::Unusable));
                 }
             }
-            Effect::RewriteBody { edits, content_length } => {
-                rewrite(&edits, content_length).ok_or(Event::RewriteFailed)?;
-            }
+            Effect::RewriteBody(rewrite) => self.rewrite(&rewrite).ok_or(Event::RewriteFailed)?,
             Effect::Resume => {
                 abi::resume_request();
             }
@@ -162,6 +162,27 @@ impl Running {
         let spent = abi::now_ms().saturating_sub(self.callback_began);
         let timeout_ms = timeout_ms.saturating_add(u32::try_from(spent).unwrap_or(0));
         self.shared.call("POST", RESERVE_PATH, Some(&body), timeout_ms)
+    }
+
+    /// Changes the held body and its length together: one without the other would smuggle a request.
+    fn rewrite(&self, rewrite: &Rewrite) -> Option<()> {
+        let Rewrite { edits, packing, fix_length } = rewrite;
+        let replaced = match packing {
+            Packing::Plain => edits.end(),
+            Packing::Unpack | Packing::Repack => self.held_bytes,
+        };
+        let body = abi::buffer(Buffer::RequestBody, replaced)?;
+        let new = match packing {
+            Packing::Plain => edits.apply(&body)?,
+            _ => edits.apply(&gzip::inflate(&body, self.shared.config.max_body_bytes.0).ok()?)?,
+        };
+        let new = if *packing == Packing::Repack { gzip::deflate(&new)? } else { new };
+        abi::replace_prefix(Buffer::RequestBody, replaced, &new).then_some(())?;
+        if *fix_length {
+            let length = self.held_bytes.saturating_sub(replaced).saturating_add(new.len()).to_string();
+            abi::set_header(Map::Request, "content-length", length.as_bytes()).then_some(())?;
+        }
+        Some(())
     }
 
     fn request_action(&self) -> Action {
@@ -218,17 +239,6 @@ fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Changes the held body and its length together: one without the other would smuggle a request.
-fn rewrite(edits: &Edits, content_length: Option<usize>) -> Option<()> {
-    let prefix = abi::buffer(Buffer::RequestBody, edits.end())?;
-    let new = edits.apply(&prefix)?;
-    abi::replace_prefix(Buffer::RequestBody, edits.end(), &new).then_some(())?;
-    if let Some(length) = content_length {
-        abi::set_header(Map::Request, "content-length", length.to_string().as_bytes()).then_some(())?;
-    }
-    Some(())
-}
-
 /// Whether anything can have reached a provider, by Envoy's response flags and upstream's address.
 fn ending() -> Ending {
     const NO_HEALTHY_UPSTREAM: i64 = 0x2;
@@ -241,17 +251,24 @@ fn ending() -> Ending {
     let flags = abi::integer_property(&["response", "flags"]).unwrap_or(0);
     let attempts = abi::integer_property(&["upstream", "request_attempt_count"]).unwrap_or(1);
     let was_refused = flags & NEVER_SENT != 0 && attempts <= 1;
-    Ending { reached_provider: has_upstream && !was_refused }
+    // The request starts again, as another stream.
+    let was_redirected =
+        abi::property(&["response", "code_details"]).as_deref() == Some(b"internal_redirect".as_slice());
+    Ending { reached_provider: has_upstream && !was_refused && !was_redirected }
 }
 
 fn response_head() -> ResponseHead {
     let headers = abi::headers(Map::Response);
     let details = abi::property(&["response", "code_details"]);
-    let is_plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
+    let coding = match headers.codings().as_slice() {
+        [] => Coding::Identity,
+        [one] if one.eq_ignore_ascii_case(b"gzip") => Coding::Gzip,
+        _ => Coding::Other,
+    };
     ResponseHead {
         status: headers.text(":status").and_then(|status| status.parse().ok()).unwrap_or(0),
         from_provider: details.as_deref() == Some(FROM_PROVIDER),
-        is_coded: !headers.all("content-encoding").all(is_plain),
+        coding,
         rate_limit_headers: headers.names_with_prefix("x-ratelimit-"),
     }
 }
@@ -273,6 +290,9 @@ impl HttpContext for Http {
         if running.stream.wants_body() {
             running.received_at_headers = received();
             running.shared.watch(Rc::downgrade(&self.running));
+            if running.shared.config.hold_at == HoldAt::Body {
+                return Action::Continue;
+            }
         }
         running.request_action()
     }

@@ -26,10 +26,7 @@ impl Admitted {
         Self { hold, request, encoding, format, response_headers, hides_usage: false, answer: None }
     }
 
-    pub fn with_response_headers(mut self, mut headers: HeaderList, is_degraded: bool) -> Self {
-        if is_degraded {
-            headers.push(("x-tokengate-degraded", "open".to_owned()));
-        }
+    pub fn with_response_headers(mut self, headers: HeaderList) -> Self {
         self.response_headers = headers;
         self
     }
@@ -45,7 +42,7 @@ impl Admitted {
 
     /// The body could not be changed as it must be, so the request must not go on.
     pub fn rewrite_failed(self: Box<Self>) -> Step {
-        let (stream, mut effects) = Stream::refuse(Refusal::misconfigured_proxy(), self.format);
+        let (stream, mut effects) = Stream::answer(Refusal::misconfigured_proxy(), self.format);
         effects.push(self.hold.release());
         (stream, effects)
     }
@@ -65,7 +62,7 @@ impl Admitted {
                 // The body may become shorter.
                 effects.push(Effect::RemoveResponseHeader("content-length".to_owned()));
             }
-            self.answer = Some((head.status, Relay::new(self.encoding, self.hides_usage, head.is_coded)));
+            self.answer = Some((head.status, Relay::new(self.encoding, self.hides_usage, head.coding)));
         }
         (Stream::Admitted(self), effects)
     }

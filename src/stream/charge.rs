@@ -87,6 +87,7 @@ pub fn charge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::relay::Coding;
     use crate::tokenizer::Encoding;
 
     const REQUEST: Request = Request {
@@ -101,7 +102,8 @@ mod tests {
     const ERROR: &[u8] = b"data: {\"error\":{\"message\":\"x\"}}\n\n";
 
     fn relay(chunks: &[&[u8]], is_coded: bool) -> Relay {
-        let mut relay = Relay::new(Encoding::O200kBase, false, is_coded);
+        let coding = if is_coded { Coding::Other } else { Coding::Identity };
+        let mut relay = Relay::new(Encoding::O200kBase, false, coding);
         for chunk in chunks {
             relay.chunk(chunk, false);
         }

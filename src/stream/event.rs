@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::charge::Ending;
+use super::relay::Coding;
 use crate::config::Config;
 use crate::dialect::refusal::LocalReply;
 use crate::edits::Edits;
@@ -67,10 +68,29 @@ pub struct ResponseHead {
     pub status: u16,
     /// The provider answered, not the proxy or a filter.
     pub from_provider: bool,
-    /// The body has a coding other than identity.
-    pub is_coded: bool,
+    pub coding: Coding,
     /// The provider's own rate-limit headers.
     pub rate_limit_headers: Vec<String>,
+}
+
+/// How a held body is changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// In the plain body.
+    pub edits: Edits,
+    pub packing: Packing,
+    /// Set content-length, for there was one and the headers can still be changed.
+    pub fix_length: bool,
+}
+
+/// What is around the plain body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    Plain,
+    /// Gzip, which goes with its header.
+    Unpack,
+    /// Gzip, which stays: its header has gone on already.
+    Repack,
 }
 
 #[derive(Debug, PartialEq)]
@@ -81,12 +101,9 @@ pub enum Effect {
         request: Box<ReserveRequest>,
         timeout_ms: u32,
     },
-    /// Rewrites the held body, and its content-length when one is given. [`Event::RewriteFailed`] when it
-    /// cannot be done; then no later effect of the step may be carried out.
-    RewriteBody {
-        edits: Edits,
-        content_length: Option<usize>,
-    },
+    /// Rewrites the held body. [`Event::RewriteFailed`] when it cannot be done; then no later effect of the
+    /// step may be carried out.
+    RewriteBody(Rewrite),
     Resume,
     Reply(LocalReply),
     RemoveResponseHeader(String),

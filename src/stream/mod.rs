@@ -11,13 +11,15 @@ mod held;
 pub mod relay;
 mod reserving;
 
-pub use event::{Effect, Env, Event, Failure, ResponseHead};
+pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
 
 use admitted::Admitted;
 use held::Held;
 use reserving::{Overtaken, Reserving};
 
-use crate::config::Config;
+use std::borrow::Cow;
+
+use crate::config::{Config, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::headers::Headers;
 use crate::identity;
@@ -37,6 +39,8 @@ pub enum Stream {
     Overtaken(Overtaken),
     /// Let go on; then, answered.
     Admitted(Box<Admitted>),
+    /// Let go on although it would have been refused with this code; not metered.
+    Observed(Cow<'static, str>),
     /// Answered by us. Everything else that comes is swallowed.
     Refused,
     /// Not metered, or ended.
@@ -66,12 +70,16 @@ impl Stream {
             }
             (Self::Held(held), Event::RequestBody { length }) => held.body(env, length),
             (Self::Held(held), Event::RequestEnd { body }) => held.end(env, body),
-            (Self::Held(held), Event::BodyWithheld) => held.withheld(),
+            (Self::Held(held), Event::BodyWithheld) => resume(held.withheld(env)),
             // An answer before anything was reserved: the proxy's own, or another filter's.
             (Self::Held(_), Event::ResponseHead(_)) => (Self::PassedThrough, Vec::new()),
 
-            (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => reserving.answered(env, answer),
-            (Self::Reserving(reserving), Event::ReserveFailed(failure)) => reserving.failed(env, failure),
+            (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => {
+                resume(reserving.answered(env, answer))
+            }
+            (Self::Reserving(reserving), Event::ReserveFailed(failure)) => {
+                resume(reserving.failed(env, failure))
+            }
             (Self::Reserving(reserving), Event::ResponseHead(_)) => reserving.overtaken(),
             (Self::Reserving(reserving), Event::End(_)) => reserving.abandoned(),
             (Self::Overtaken(overtaken), Event::End(_)) => overtaken.end(),
@@ -83,17 +91,43 @@ impl Stream {
             }
             (Self::Admitted(admitted), Event::End(ending)) => admitted.end(env, ending),
 
+            (Self::Observed(code), Event::ResponseHead(_)) => {
+                (Self::PassedThrough, vec![Effect::SetResponseHeader(OBSERVED_HEADER, code.into_owned())])
+            }
+
             // Late answers, bodies of what is not metered, our own reply's way out.
             (stream, _) => (stream, Vec::new()),
         }
     }
 
+    /// Refuses the request, or, where nothing is refused, lets it go on with a mark.
+    fn refuse(env: &Env<'_>, refusal: Refusal, format: BodyFormat) -> Step {
+        match env.config.mode {
+            Mode::Enforce => Self::answer(refusal, format),
+            Mode::Observe => {
+                let code = refusal.label();
+                (Self::Observed(code), vec![Effect::CountDecision("observed".into())])
+            }
+        }
+    }
+
     /// Answers the request ourselves.
-    fn refuse(refusal: Refusal, format: BodyFormat) -> Step {
+    fn answer(refusal: Refusal, format: BodyFormat) -> Step {
         let decision = Effect::CountDecision(refusal.label());
         (Self::Refused, vec![decision, Effect::Reply(refusal.reply(format))])
     }
 }
+
+/// A request that waits does not go on by itself when it is let go without a hold.
+fn resume((stream, mut effects): Step) -> Step {
+    if matches!(stream, Stream::Observed(_)) {
+        effects.push(Effect::Resume);
+    }
+    (stream, effects)
+}
+
+/// Says in `mode: observe` what would have happened.
+const OBSERVED_HEADER: &str = "x-tokengate-observed";
 
 /// The caller of a request, as its headers tell.
 #[derive(Clone, Debug)]
@@ -114,7 +148,7 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
             let method = headers.text(":method").unwrap_or("?");
             let path = headers.text(":path").unwrap_or("?").split(['?', '#']).next().unwrap_or("?");
             let path: String = path.chars().take(128).collect();
-            return Stream::refuse(Refusal::unknown_endpoint(method, &path), format);
+            return Stream::refuse(env, Refusal::unknown_endpoint(method, &path), format);
         }
         Class::Metered | Class::Listed | Class::Passed => {}
     }
@@ -125,36 +159,44 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     }
     let key_hash = match identity::key_hash(identity, headers) {
         Ok(hash) => hash,
-        Err(error) => return Stream::refuse(Refusal::identity(error), format),
+        Err(error) => return with(effects, Stream::refuse(env, Refusal::identity(error), format)),
     };
+    let holds_headers = env.config.hold_at == HoldAt::Headers;
     let content_length = headers.text("content-length");
     let caller = Caller {
         key_hash,
         request_id: headers.text("x-request-id").filter(|id| id.len() <= 128).map(str::to_owned),
         format,
-        has_content_length: content_length.is_some(),
+        has_content_length: content_length.is_some() && holds_headers,
     };
     if class == Class::Listed {
-        let (stream, more) = reserving::begin_listed(env, caller);
-        effects.extend(more);
-        return (stream, effects);
+        return with(effects, reserving::begin_listed(env, caller));
     }
     if content_length.and_then(|length| length.parse::<usize>().ok()).is_some_and(|n| n > max_body_bytes.0) {
-        return Stream::refuse(Refusal::too_large(max_body_bytes.0), format);
+        return with(effects, Stream::refuse(env, Refusal::too_large(max_body_bytes.0), format));
     }
-    let is_plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
-    if !headers.all("content-encoding").all(is_plain) {
-        return Stream::refuse(Refusal::unreadable_coding(), format);
-    }
+    let is_gzip = match headers.codings().as_slice() {
+        [] => false,
+        [one] if one.eq_ignore_ascii_case(b"gzip") => true,
+        _ => return with(effects, Stream::refuse(env, Refusal::unreadable_coding(), format)),
+    };
     // Usage in a compressed answer could not be read.
     effects.push(Effect::SetRequestHeader("accept-encoding", "identity".to_owned()));
-    let held = Held::new(caller);
+    if !holds_headers {
+        // The body may become longer when the headers are gone.
+        effects.push(Effect::RemoveRequestHeader("content-length".to_owned()));
+    }
+    let held = Held::new(caller, is_gzip);
     if end_of_stream {
-        let (stream, more) = held.end(env, b"");
-        effects.extend(more);
-        return (stream, effects);
+        return with(effects, held.end(env, b""));
     }
     (Stream::Held(held), effects)
+}
+
+/// A step with more effects before its own.
+fn with(mut before: Vec<Effect>, (stream, effects): Step) -> Step {
+    before.extend(effects);
+    (stream, before)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Passes an answer's body on while reading it, and takes out the one chunk that only we asked for.
 
 use crate::dialect::openai::Answer;
+use crate::gzip::Inflater;
 use crate::json::scan::Scanner;
 use crate::sse::{Framer, Piece, Unfinished};
 use crate::tokenizer::Encoding;
@@ -10,6 +11,8 @@ const MAX_WAITING: usize = 16 * 1024;
 
 pub struct Relay {
     kind: Kind,
+    /// The answer is compressed; what comes out of it is only read.
+    inflater: Option<Inflater>,
     scanner: Scanner,
     answer: Answer,
     /// We asked for the usage chunk and the client did not.
@@ -27,8 +30,17 @@ enum Kind {
     Undecided(Framer),
     Json,
     Events(Framer),
-    /// Compressed although we asked for no coding.
+    /// In a coding although we asked for none.
     Unreadable,
+}
+
+/// The coding of an answer's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    Identity,
+    /// Read along, and passed on as it is.
+    Gzip,
+    Other,
 }
 
 /// How an answer's body was read.
@@ -44,12 +56,16 @@ pub enum Reading {
 }
 
 impl Relay {
-    pub fn new(encoding: Encoding, hide: bool, is_coded: bool) -> Self {
+    pub fn new(encoding: Encoding, hide: bool, coding: Coding) -> Self {
         Self {
-            kind: if is_coded { Kind::Unreadable } else { Kind::Undecided(Framer::default()) },
+            kind: match coding {
+                Coding::Identity | Coding::Gzip => Kind::Undecided(Framer::default()),
+                Coding::Other => Kind::Unreadable,
+            },
+            inflater: (coding == Coding::Gzip).then(Inflater::default),
             scanner: Scanner::default(),
             answer: Answer::new(encoding),
-            hide: hide && !is_coded,
+            hide: hide && coding == Coding::Identity,
             waiting: Vec::new(),
             let_go: false,
             hide_line_feed: false,
@@ -58,6 +74,16 @@ impl Relay {
 
     /// Takes the next bytes of the body; gives what to send instead, where that is something else.
     pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        let Some(mut inflater) = self.inflater.take() else { return self.plain(chunk, is_last) };
+        if inflater.push(chunk, |plain| _ = self.plain(plain, false)) {
+            self.inflater = Some(inflater);
+        } else {
+            self.kind = Kind::Unreadable;
+        }
+        None
+    }
+
+    fn plain(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
         if let Kind::Undecided(framer) = &mut self.kind
             && let Some(first) = chunk.iter().find(|byte| !byte.is_ascii_whitespace())
         {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn relay(hide: bool, chunks: &[&[u8]]) -> (Vec<u8>, Relay) {
-    let (mut relay, mut client) = (Relay::new(Encoding::O200kBase, hide, false), Vec::new());
+    let (mut relay, mut client) = (Relay::new(Encoding::O200kBase, hide, Coding::Identity), Vec::new());
     for chunk in chunks {
         match relay.chunk(chunk, false) {
             Some(instead) => client.extend(instead),
@@ -105,7 +105,7 @@ fn an_event_without_its_end_is_read_and_passed_on() {
 
 #[test]
 fn text_goes_on_at_once_and_a_possible_usage_chunk_waits() {
-    let mut relay = Relay::new(Encoding::O200kBase, true, false);
+    let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Identity);
     let begun = &TEXT.as_bytes()[..40];
     assert_eq!(relay.chunk(begun, false), None, "choices are there: it cannot be the usage chunk");
     assert_eq!(relay.chunk(&TEXT.as_bytes()[40..], false), None);
@@ -120,7 +120,7 @@ fn text_goes_on_at_once_and_a_possible_usage_chunk_waits() {
 
 #[test]
 fn an_endless_event_is_let_go() {
-    let mut relay = Relay::new(Encoding::O200kBase, true, false);
+    let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Identity);
     let mut client = relay.chunk(b"data: {\"x\":\"", false).unwrap_or_default();
     for _ in 0..100 {
         let chunk = [b'a'; 1024];
@@ -156,9 +156,25 @@ fn json_is_read_and_never_changed() {
 
 #[test]
 fn coded_answers_pass_untouched() {
-    let mut relay = Relay::new(Encoding::O200kBase, true, true);
+    let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Other);
     assert_eq!(relay.chunk(b"\x1f\x8b\x08", true), None);
     assert_eq!(relay.reading(), Reading::Unreadable);
+}
+
+#[test]
+fn gzip_is_read_along_at_every_cut() {
+    let stream = format!("{ROLE}\n\n{TEXT}\n\n{USAGE}\n\ndata: [DONE]\n\n");
+    let packed = crate::gzip::deflate(stream.as_bytes()).unwrap_or_default();
+    for cut in 0..=packed.len() {
+        let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Gzip);
+        assert_eq!(relay.chunk(&packed[..cut], false), None);
+        assert_eq!(relay.chunk(&packed[cut..], true), None);
+        relay.finish();
+        assert_eq!((total(&relay), relay.reading()), (Some(11), Reading::Events), "cut at {cut}");
+    }
+    let mut broken = Relay::new(Encoding::O200kBase, true, Coding::Gzip);
+    assert_eq!(broken.chunk(b"data: no gzip at all\n\n", true), None);
+    assert_eq!(broken.reading(), Reading::Unreadable);
 }
 
 proptest::proptest! {

@@ -1,14 +1,16 @@
 //! A request that waits for the quota service's answer.
 
+use std::borrow::Cow;
+
 use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::admitted::Admitted;
-use super::{Caller, Effect, Env, Failure, Step, Stream, charge};
-use crate::config::FailureMode;
+use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge};
+use crate::config::{FailureMode, HoldAt, Mode};
 use crate::dialect::openai::OutputLimits;
 use crate::dialect::refusal::Refusal;
 use crate::edits::{Edit, Edits};
-use crate::limit_headers;
+use crate::limit_headers::{self, HeaderList};
 use crate::models::Model;
 use crate::paths::LISTED;
 
@@ -29,7 +31,7 @@ pub struct Prepared {
     pub stream: bool,
     pub include_usage: Option<Edit>,
     pub output_limits: OutputLimits,
-    pub body_length: usize,
+    pub is_gzip: bool,
 }
 
 pub struct Reserving {
@@ -42,7 +44,7 @@ pub struct Reserving {
 /// Asks for the tokens of a metered request.
 pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
     let Some(id) = (env.new_id)() else {
-        return Stream::refuse(Refusal::quota_unavailable(), caller.format);
+        return Stream::refuse(env, Refusal::quota_unavailable(), caller.format);
     };
     let request = ReserveRequest {
         id,
@@ -76,7 +78,7 @@ pub fn begin_listed(env: &Env<'_>, caller: Caller) -> Step {
         stream: false,
         include_usage: None,
         output_limits: OutputLimits::default(),
-        body_length: 0,
+        is_gzip: false,
     };
     begin(env, caller, prepared)
 }
@@ -89,14 +91,9 @@ impl Reserving {
     pub fn answered(self: Box<Self>, env: &Env<'_>, answer: ReserveResponse) -> Step {
         let (stream, mut effects) = match answer.decision {
             Decision::Allow => self.allowed(env, &answer),
-            Decision::Deny => {
-                let reset = env.config.headers.reset;
-                let model = self.prepared.model_name.as_deref().unwrap_or("");
-                let refusal = Refusal::denied(&answer, model, self.prepared.prompt_tokens, reset);
-                Stream::refuse(refusal, self.caller.format)
-            }
+            Decision::Deny => self.denied(env, &answer),
             // The id was closed before: by the service itself, after an answer that it could not be sure of.
-            Decision::Gone => Stream::refuse(Refusal::quota_unavailable(), self.caller.format),
+            Decision::Gone => Stream::refuse(env, Refusal::quota_unavailable(), self.caller.format),
         };
         if answer.policy_version != env.models.policy_version() {
             effects.push(Effect::RefreshModels);
@@ -112,7 +109,21 @@ impl Reserving {
             reserve: None,
             reserved_at: self.started_at,
         };
-        self.let_go(answer.grant.max_output_tokens, hold, headers, answer.degraded)
+        let mark = answer.degraded.then_some(Mark::Degraded);
+        self.let_go(env, answer.grant.max_output_tokens, hold, headers, mark)
+    }
+
+    fn denied(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
+        let reset = env.config.headers.reset;
+        let model = self.prepared.model_name.as_deref().unwrap_or("");
+        let refusal = Refusal::denied(answer, model, self.prepared.prompt_tokens, reset);
+        if env.config.mode == Mode::Enforce {
+            return Stream::refuse(env, refusal, self.caller.format);
+        }
+        // Nothing is held; what the request uses is booked at its end.
+        let headers = limit_headers::rate_limit(&answer.limits, reset);
+        let hold = self.hold();
+        self.let_go(env, None, hold, headers, Some(Mark::Observed(refusal.label())))
     }
 
     pub fn failed(mut self: Box<Self>, env: &Env<'_>, failure: Failure) -> Step {
@@ -125,17 +136,18 @@ impl Reserving {
             let effects = vec![self.call()];
             return (Stream::Reserving(self), effects);
         }
-        match env.config.failure_mode {
-            FailureMode::Closed => {
-                let format = self.caller.format;
-                let settle = self.hold().release();
-                let (stream, mut effects) = Stream::refuse(Refusal::quota_unavailable(), format);
-                effects.push(settle);
-                (stream, effects)
+        let hold = self.hold();
+        let refusal = Refusal::quota_unavailable();
+        match (env.config.failure_mode, env.config.mode) {
+            (FailureMode::Open, _) => self.let_go(env, None, hold, Vec::new(), Some(Mark::Degraded)),
+            (FailureMode::Closed, Mode::Observe) => {
+                let mark = Some(Mark::Observed(refusal.label()));
+                self.let_go(env, None, hold, Vec::new(), mark)
             }
-            FailureMode::Open => {
-                let hold = self.hold();
-                self.let_go(None, hold, Vec::new(), true)
+            (FailureMode::Closed, Mode::Enforce) => {
+                let (stream, mut effects) = Stream::refuse(env, refusal, self.caller.format);
+                effects.push(hold.release());
+                (stream, effects)
             }
         }
     }
@@ -161,15 +173,16 @@ impl Reserving {
 
     fn let_go(
         self,
+        env: &Env<'_>,
         grant: Option<u64>,
         hold: Hold,
-        response_headers: limit_headers::HeaderList,
-        is_degraded: bool,
+        mut headers: HeaderList,
+        mark: Option<Mark>,
     ) -> Step {
         let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
         let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
-        if let Some(cap) = cap {
+        if let Some(cap) = cap.filter(|_| env.config.mode == Mode::Enforce) {
             prepared.output_limits.cap(cap, &mut edits);
         }
         let hides_usage = prepared.include_usage.is_some();
@@ -178,12 +191,27 @@ impl Reserving {
         }
         let mut effects = Vec::new();
         if !edits.is_empty() {
-            let length = edits.new_length(prepared.body_length);
-            let content_length = caller.has_content_length.then_some(length);
-            effects.push(Effect::RewriteBody { edits, content_length });
+            let packing = match (prepared.is_gzip, env.config.hold_at) {
+                (false, _) => Packing::Plain,
+                (true, HoldAt::Headers) => Packing::Unpack,
+                (true, HoldAt::Body) => Packing::Repack,
+            };
+            effects.push(Effect::RewriteBody(Rewrite {
+                edits,
+                packing,
+                fix_length: caller.has_content_length,
+            }));
+            if packing == Packing::Unpack {
+                effects.push(Effect::RemoveRequestHeader("content-encoding".to_owned()));
+            }
         }
         effects.push(Effect::Resume);
-        effects.push(Effect::CountDecision(if is_degraded { "open" } else { "admitted" }.into()));
+        effects.push(Effect::CountDecision(match &mark {
+            None => "admitted".into(),
+            Some(Mark::Degraded) => "open".into(),
+            Some(Mark::Observed(_)) => "observed".into(),
+        }));
+        headers.extend(mark.map(Mark::header));
         let per_choice = prepared
             .max_output_tokens
             .or(prepared.model.default_output_tokens)
@@ -197,9 +225,25 @@ impl Reserving {
             is_listed: prepared.endpoint == LISTED,
         };
         let admitted = Admitted::new(hold, request, prepared.model.encoding, caller.format)
-            .with_response_headers(response_headers, is_degraded)
+            .with_response_headers(headers)
             .hiding_usage(hides_usage);
         (Stream::Admitted(Box::new(admitted)), effects)
+    }
+}
+
+/// Why a request was let go without a hold of its own.
+enum Mark {
+    Degraded,
+    /// It would have been refused with this code.
+    Observed(Cow<'static, str>),
+}
+
+impl Mark {
+    fn header(self) -> (&'static str, String) {
+        match self {
+            Self::Degraded => ("x-tokengate-degraded", "open".to_owned()),
+            Self::Observed(code) => (super::OBSERVED_HEADER, code.into_owned()),
+        }
     }
 }
 

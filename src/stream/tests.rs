@@ -44,6 +44,11 @@ impl Proxy {
         self
     }
 
+    fn observing(mut self) -> Self {
+        self.config.mode = Mode::Observe;
+        self
+    }
+
     fn step(&mut self, event: Event<'_>) -> &mut Self {
         let env = Env {
             config: &self.config,
@@ -97,7 +102,7 @@ impl Proxy {
         self.step(Event::ResponseHead(ResponseHead {
             status,
             from_provider,
-            is_coded: false,
+            coding: relay::Coding::Identity,
             rate_limit_headers,
         }))
     }
@@ -338,10 +343,8 @@ fn the_body_is_rewritten_only_where_it_must() {
             json!({"decision": "allow", "grant": {"max_output_tokens": grant}, "policy_version": "v1"}),
         );
         proxy.effects.iter().find_map(|effect| match effect {
-            Effect::RewriteBody { edits, content_length } => {
-                let new = String::from_utf8(edits.apply(body.as_bytes()).unwrap()).unwrap();
-                assert_eq!(*content_length, Some(new.len()));
-                Some(new)
+            Effect::RewriteBody(Rewrite { edits, packing: Packing::Plain, fix_length: true }) => {
+                Some(String::from_utf8(edits.apply(body.as_bytes()).unwrap()).unwrap())
             }
             _ => None,
         })
@@ -371,6 +374,99 @@ fn a_body_that_cannot_be_rewritten_goes_nowhere() {
     assert_eq!(proxy.refused_with(), (503, "tokengate_misconfigured_proxy"));
     assert!(proxy.stream.holds_request() || proxy.settles().len() == 1);
     assert_eq!(proxy.settles()[0].outcome, Outcome::Released);
+}
+
+#[test]
+fn a_gzip_body_is_read_and_forwarded_as_it_is_unless_it_must_change() {
+    let packing = |body: &str, hold_at| {
+        let mut proxy = Proxy::new();
+        proxy.config.hold_at = hold_at;
+        proxy.headers(&[("content-encoding", "GZIP")]);
+        let packed = crate::gzip::deflate(body.as_bytes()).unwrap();
+        proxy.step(Event::RequestEnd { body: &packed }).allow();
+        assert_eq!(proxy.reserves()[0].0.prompt_tokens, 8);
+        let unpacked = proxy.effects.contains(&Effect::RemoveRequestHeader("content-encoding".to_owned()));
+        let packing = proxy.effects.iter().find_map(|effect| match effect {
+            Effect::RewriteBody(rewrite) => Some((rewrite.packing, rewrite.fix_length)),
+            _ => None,
+        });
+        (packing, unpacked)
+    };
+    let streamed = BODY.replace("\"messages\"", "\"stream\":true,\"messages\"");
+    assert_eq!(packing(BODY, HoldAt::Headers), (None, false));
+    assert_eq!(packing(&streamed, HoldAt::Headers), (Some((Packing::Unpack, true)), true));
+    assert_eq!(packing(&streamed, HoldAt::Body), (Some((Packing::Repack, false)), false));
+    for (body, status) in [(b"no gzip".to_vec(), 400), (crate::gzip::deflate(&[b' '; 9 << 20]).unwrap(), 413)]
+    {
+        let mut proxy = Proxy::new();
+        proxy.headers(&[("content-encoding", "gzip")]).step(Event::RequestEnd { body: &body });
+        assert_eq!(proxy.refused_with().0, status);
+    }
+    let mut both = Proxy::new();
+    both.headers(&[("content-encoding", "gzip, zstd")]);
+    assert_eq!(both.refused_with().0, 415);
+}
+
+#[test]
+fn holding_the_body_only_gives_the_length_up() {
+    let mut proxy = Proxy::new();
+    proxy.config.hold_at = HoldAt::Body;
+    proxy.request(BODY);
+    assert!(proxy.effects.contains(&Effect::RemoveRequestHeader("content-length".to_owned())));
+    assert!(proxy.stream.holds_request());
+}
+
+#[test]
+fn observing_refuses_nothing_and_says_what_it_would() {
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+    let cases: [Case<'_>; 6] = [
+        (&[(":path", "/v1/audio")], BODY, "unknown_endpoint"),
+        (&[("authorization", "")], BODY, "missing_identity"),
+        (&[("content-length", "8388609")], BODY, "request_too_large"),
+        (&[("content-encoding", "br")], BODY, "unsupported_content_encoding"),
+        (&[], "nope", "invalid_request"),
+        (&[], r#"{"model":"","messages":[]}"#, "model_not_found"),
+    ];
+    for (headers, body, code) in cases {
+        let mut proxy = Proxy::new().observing();
+        proxy.headers(headers).step(Event::RequestEnd { body: body.as_bytes() });
+        assert!(!proxy.stream.holds_request(), "{code}");
+        proxy.head(200, true).step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true);
+        assert!(proxy.replies().is_empty() && proxy.reserves().is_empty() && proxy.settles().is_empty());
+        assert!(
+            proxy.effects.contains(&Effect::SetResponseHeader(OBSERVED_HEADER, code.to_owned())),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn observing_books_what_would_have_been_refused() {
+    let mut denied = Proxy::new().observing();
+    denied.request(BODY).deny();
+    let mut failed = Proxy::new().observing();
+    failed.request(BODY).step(Event::ReserveFailed(Failure::Unusable));
+    for (mut proxy, code) in [(denied, "tpm_limit_exceeded"), (failed, "quota_unavailable")] {
+        assert!(proxy.resumed() && proxy.replies().is_empty());
+        proxy.head(200, true).step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true);
+        assert!(proxy.effects.contains(&Effect::SetResponseHeader(OBSERVED_HEADER, code.to_owned())));
+        let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+        assert_eq!((settle.outcome, settle.usage.unwrap().total()), (Outcome::Used, 9));
+        assert!(settle.reserve.is_some() && settle.account.is_none());
+    }
+    let mut gone = Proxy::new().observing();
+    gone.request(BODY).answer(json!({"decision": "gone", "policy_version": "v1"}));
+    assert!(gone.resumed() && !gone.stream.holds_request());
+    let mut withheld = Proxy::new().observing();
+    withheld.headers(&[]).step(Event::BodyWithheld);
+    assert!(withheld.resumed());
+}
+
+#[test]
+fn observing_lowers_no_limit() {
+    let mut proxy = Proxy::new().observing();
+    proxy.request(&BODY.replace("\"messages\"", "\"max_tokens\":5000,\"messages\"")).allow();
+    assert!(!proxy.effects.iter().any(|effect| matches!(effect, Effect::RewriteBody(_))));
 }
 
 #[test]
