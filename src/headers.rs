@@ -1,5 +1,14 @@
 //! A header map as read once from the host: bytes, for a value need not be UTF-8.
 
+/// The coding of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    Identity,
+    Gzip,
+    /// Another one, or several.
+    Other,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Headers(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -23,12 +32,21 @@ impl Headers {
     }
 
     /// The codings of the body, `identity` left out.
-    pub fn codings(&self) -> Vec<&[u8]> {
+    fn codings(&self) -> Vec<&[u8]> {
         self.all("content-encoding")
             .flat_map(|value| value.split(|byte| *byte == b','))
             .map(<[u8]>::trim_ascii)
             .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
             .collect()
+    }
+
+    /// The one coding of the body, where it is none or gzip.
+    pub fn coding(&self) -> Coding {
+        match self.codings().as_slice() {
+            [] => Coding::Identity,
+            [one] if one.eq_ignore_ascii_case(b"gzip") || one.eq_ignore_ascii_case(b"x-gzip") => Coding::Gzip,
+            _ => Coding::Other,
+        }
     }
 
     /// Names that begin so, each once.
@@ -48,5 +66,27 @@ impl Headers {
 impl<const N: usize> From<[(&str, &str); N]> for Headers {
     fn from(pairs: [(&str, &str); N]) -> Self {
         Self(pairs.map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())).to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codings_of_a_body() {
+        for (value, coding) in [
+            ("", Coding::Identity),
+            ("Identity", Coding::Identity),
+            (" GZIP ", Coding::Gzip),
+            ("x-gzip", Coding::Gzip),
+            ("identity, gzip", Coding::Gzip),
+            ("gzip, gzip", Coding::Other),
+            ("gzip,zstd", Coding::Other),
+            ("br", Coding::Other),
+        ] {
+            assert_eq!(Headers::from([("content-encoding", value)]).coding(), coding, "{value}");
+        }
+        assert_eq!(Headers::default().coding(), Coding::Identity);
     }
 }

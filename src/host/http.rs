@@ -13,7 +13,6 @@ use super::root::Shared;
 use crate::config::HoldAt;
 use crate::gzip;
 use crate::stream::charge::Ending;
-use crate::stream::relay::Coding;
 use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, Stream};
 
 /// A reserve's answer is never this large.
@@ -260,15 +259,10 @@ fn ending() -> Ending {
 fn response_head() -> ResponseHead {
     let headers = abi::headers(Map::Response);
     let details = abi::property(&["response", "code_details"]);
-    let coding = match headers.codings().as_slice() {
-        [] => Coding::Identity,
-        [one] if one.eq_ignore_ascii_case(b"gzip") => Coding::Gzip,
-        _ => Coding::Other,
-    };
     ResponseHead {
         status: headers.text(":status").and_then(|status| status.parse().ok()).unwrap_or(0),
         from_provider: details.as_deref() == Some(FROM_PROVIDER),
-        coding,
+        coding: headers.coding(),
         rate_limit_headers: headers.names_with_prefix("x-ratelimit-"),
     }
 }

@@ -87,7 +87,7 @@ pub fn charge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::relay::Coding;
+    use crate::headers::Coding;
     use crate::tokenizer::Encoding;
 
     const REQUEST: Request = Request {

@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::charge::Ending;
-use super::relay::Coding;
 use crate::config::Config;
 use crate::dialect::refusal::LocalReply;
 use crate::edits::Edits;
-use crate::headers::Headers;
+use crate::headers::{Coding, Headers};
 use crate::models::Models;
 
 /// What a step may look at beside its event.

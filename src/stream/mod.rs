@@ -21,7 +21,7 @@ use std::borrow::Cow;
 
 use crate::config::{Config, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
-use crate::headers::Headers;
+use crate::headers::{Coding, Headers};
 use crate::identity;
 use crate::paths::{self, Class};
 
@@ -175,10 +175,10 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     if content_length.and_then(|length| length.parse::<usize>().ok()).is_some_and(|n| n > max_body_bytes.0) {
         return with(effects, Stream::refuse(env, Refusal::too_large(max_body_bytes.0), format));
     }
-    let is_gzip = match headers.codings().as_slice() {
-        [] => false,
-        [one] if one.eq_ignore_ascii_case(b"gzip") => true,
-        _ => return with(effects, Stream::refuse(env, Refusal::unreadable_coding(), format)),
+    let is_gzip = match headers.coding() {
+        Coding::Identity => false,
+        Coding::Gzip => true,
+        Coding::Other => return with(effects, Stream::refuse(env, Refusal::unreadable_coding(), format)),
     };
     // Usage in a compressed answer could not be read.
     effects.push(Effect::SetRequestHeader("accept-encoding", "identity".to_owned()));

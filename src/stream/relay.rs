@@ -2,6 +2,7 @@
 
 use crate::dialect::openai::Answer;
 use crate::gzip::Inflater;
+use crate::headers::Coding;
 use crate::json::scan::Scanner;
 use crate::sse::{Framer, Piece, Unfinished};
 use crate::tokenizer::Encoding;
@@ -32,15 +33,6 @@ enum Kind {
     Events(Framer),
     /// In a coding although we asked for none.
     Unreadable,
-}
-
-/// The coding of an answer's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
-    Identity,
-    /// Read along, and passed on as it is.
-    Gzip,
-    Other,
 }
 
 /// How an answer's body was read.

@@ -102,7 +102,7 @@ impl Proxy {
         self.step(Event::ResponseHead(ResponseHead {
             status,
             from_provider,
-            coding: relay::Coding::Identity,
+            coding: Coding::Identity,
             rate_limit_headers,
         }))
     }
