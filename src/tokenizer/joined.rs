@@ -1,7 +1,7 @@
 //! The token count of a text that arrives in parts. Adding the counts of the parts would be wrong: `qu`
 //! and `ick` are two tokens, `quick` is one.
 
-use super::{Encoding, pieces::last_safe_break};
+use super::{Encoding, breaks::last_safe_break};
 
 /// Text joined so far, counted as far as it need not be kept.
 #[derive(Debug, Default)]

@@ -1,0 +1,31 @@
+//! Makes the tables from tiktoken-rs's public API, so that no vocabulary file is kept here.
+
+mod classes;
+mod splits;
+mod trie;
+
+use std::{env, fs, path::Path};
+
+use tiktoken_rs::CoreBPE;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=build");
+    let out = env::var("OUT_DIR")?;
+    let out = Path::new(&out);
+    for (name, bpe) in [("o200k", tiktoken_rs::o200k_base()?), ("cl100k", tiktoken_rs::cl100k_base()?)] {
+        let tokens = ordinary_tokens(&bpe);
+        let splits = splits::splits(&tokens)?;
+        fs::write(out.join(format!("{name}.units")), trie::units(&tokens)?)?;
+        fs::write(out.join(format!("{name}.low")), splits.low)?;
+        fs::write(out.join(format!("{name}.high")), splits.high)?;
+    }
+    let classes = classes::classes()?;
+    fs::write(out.join("class.blocks"), classes.blocks)?;
+    fs::write(out.join("class.index"), classes.index)?;
+    Ok(())
+}
+
+/// The bytes of every rank from 0 on; a gap parts the ordinary tokens from the special ones.
+fn ordinary_tokens(bpe: &CoreBPE) -> Vec<Vec<u8>> {
+    (0..).map_while(|rank| bpe.decode_bytes(&[rank]).ok()).collect()
+}
