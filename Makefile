@@ -5,6 +5,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+# What `make doctor` looks at.
+CONFIG ?= envoy.yaml
+# Seconds of fuzzing for each target.
+FUZZ_SECONDS ?= 60
+# What `make soak` sends.
+export REQUESTS ?= 10000
+export CONCURRENCY ?= 16
 # What `make demo` listens to, stores in and talks to; see `make help`.
 export PORT ?= 10000
 export ADMIN_PORT ?= 9901
@@ -17,12 +24,14 @@ export PROVIDER_KEY ?= demo
 export ENVOY ?=
 
 PYTHON := .venv/bin/python
+# Where envoy.yaml, the demo and the tests look for what was built, whatever this machine's cargo is set to.
+export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: help demo build test lint unit e2e clean
+.PHONY: help demo build doctor test lint unit fuzz e2e soak clean
 
 help: ## Show this
 	@echo 'Targets:'
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s%s\n", $$1, $$2}'
 	@echo
 	@echo 'Variables of make demo:'
 	@echo '  PORT=$(PORT)             the gateway, http://127.0.0.1:PORT/v1/chat/completions'
@@ -34,9 +43,17 @@ help: ## Show this
 	@echo '  POLICY=$(POLICY)     the policy file'
 	@echo '  PROVIDER_KEY=$(PROVIDER_KEY)       the API key that upstream gets'
 	@echo '  ENVOY=                  path of an Envoy 1.35 or newer; empty: one is found or installed'
+	@echo
+	@echo 'Variables of make fuzz and make soak:'
+	@echo '  FUZZ_SECONDS=$(FUZZ_SECONDS)         of fuzzing for each target'
+	@echo '  REQUESTS=$(REQUESTS)          to send, by CONCURRENCY=$(CONCURRENCY) callers; SEED= repeats a run'
+	@echo
+	@echo 'Variable of make doctor:'
+	@echo '  CONFIG=$(CONFIG)       the Envoy configuration to check'
 
 demo: ## Install what is missing, start everything, print two curl commands; Ctrl-C stops it
 	@scripts/setup demo $(if $(and $(filter redis,$(STORE)),$(if $(REDIS_URL),,yes)),redis)
+	@[ -e target/debug/tokengate-demo-upstream ] || echo 'building the filter, the quota service and the demo upstream: some minutes the first time'
 	@scripts/build-wasm
 	@cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream
 	@exec $(PYTHON) scripts/demo
@@ -46,6 +63,11 @@ build: ## Build the filter (wasm, release) and the quota service
 	scripts/build-wasm
 	cargo build -q --release -p tokengate-ratelimit
 	@ls -l target/wasm32-wasip1/release/tokengate.wasm target/release/tokengate-ratelimit
+
+# The demo's own PROVIDER_KEY is not what Envoy will have.
+doctor: ## Check an Envoy configuration for all that tokengate needs
+	@scripts/setup demo
+	@$(if $(filter file,$(origin PROVIDER_KEY)),env -u PROVIDER_KEY )$(PYTHON) scripts/doctor $(CONFIG)
 
 test: ## Install what is missing and run every test
 	@scripts/setup test
@@ -58,13 +80,23 @@ lint: ## Formatting, and clippy with warnings denied
 	cargo clippy -q --workspace --all-targets -- -D warnings
 	scripts/build-wasm --check
 
-unit: ## Unit tests, and the stores' tests on memory and a real Redis
+unit: ## Unit tests, the stores' tests on memory and a real Redis, and a little fuzzing
 	cargo test -q --workspace
+	@$(MAKE) fuzz FUZZ_SECONDS=5
+
+fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ_SECONDS for each target
+	cargo run -q -p tokengate-fuzz --profile fuzz -- --seconds $(FUZZ_SECONDS)
 
 e2e: ## End-to-end tests on a real Envoy, with the wasm that ships
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream -p tokengate --bins --examples
 	$(PYTHON) -m pytest tests -q -n 2
+
+soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
+	@scripts/setup test
+	scripts/build-wasm
+	cargo build -q -p tokengate-ratelimit -p tokengate --bins --examples
+	$(PYTHON) tests/soak.py
 
 clean: ## Remove everything that was built or installed into the repository
 	rm -rf target .venv

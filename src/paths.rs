@@ -35,7 +35,7 @@ pub fn classify(paths: &Paths, headers: &Headers) -> Class {
     if method == "CONNECT" || headers.get("upgrade").is_some() || headers.get(":protocol").is_some() {
         return other;
     }
-    if method == "OPTIONS" && headers.get("access-control-request-method").is_some() {
+    if method == "OPTIONS" && headers.get("access-control-request-method").is_some_and(|m| !m.is_empty()) {
         return Class::Preflight;
     }
     if method == "POST" && path == b"/v1/chat/completions" {
@@ -81,6 +81,8 @@ mod tests {
         let preflight =
             [(":method", "OPTIONS"), (":path", "/any"), ("access-control-request-method", "POST")];
         assert_eq!(classify(&paths, &Headers::from(preflight)), Class::Preflight);
+        let empty = [(":method", "OPTIONS"), (":path", "/any"), ("access-control-request-method", "")];
+        assert_eq!(classify(&paths, &Headers::from(empty)), Class::Unknown);
         let upgrade = [(":method", "POST"), (":path", "/v1/chat/completions"), ("upgrade", "websocket")];
         assert_eq!(classify(&paths, &Headers::from(upgrade)), Class::Unknown);
     }

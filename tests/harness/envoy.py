@@ -12,6 +12,7 @@ import yaml
 
 from . import places
 from .chat import CANARY
+from .http1 import Response
 from .ports import free_port
 from .process import Process
 from .wait import eventually
@@ -73,6 +74,7 @@ class Envoy:
         plugin: dict[str, Any] | None = None,
         concurrency: int = 1,
         edit: Callable[[Config], None] = lambda config: None,
+        options: tuple[str, ...] = (),
     ) -> None:
         self.port, self.admin_port = free_port(), free_port()
         config = Config()
@@ -93,6 +95,7 @@ class Envoy:
         path = folder / f"envoy-{self.port}.yaml"
         path.write_text(yaml.safe_dump(config.document, sort_keys=False))
         command = [str(places.envoy()), "-c", str(path), "--concurrency", str(concurrency), "--disable-hot-restart"]
+        command += ["--file-flush-interval-msec", "20", *options]
         env = {**os.environ, "PROVIDER_KEY": PROVIDER_KEY}
         # The file names the wasm relative to the repository, as a user runs it.
         self._process = Process([*command, "-l", "info"], path.with_suffix(".log"), env, places.ROOT)
@@ -125,6 +128,18 @@ class Envoy:
 
     def output(self) -> str:
         return self._process.output()
+
+    def access_log(self) -> list[dict[str, Any]]:
+        """What was logged of each request, in the order in which they ended."""
+        return [json.loads(line) for line in self.output().splitlines() if line.startswith('{"')]
+
+    def logged(self, response: Response, passes: int = 1) -> list[dict[str, Any]]:
+        """What was logged of this one: an entry for each pass through the filters."""
+        own = response.header("x-request-id")
+        return eventually(
+            lambda: [entry for entry in self.access_log() if entry["request_id"] == own],
+            lambda entries: len(entries) == passes,
+        )
 
     def read_from_upstream(self) -> int:
         """Bytes read from the upstream so far, each read handed through the filters at once."""

@@ -94,8 +94,17 @@ class Connection:
         head.body = b"".join(self.pieces(head))
         return head
 
+    def read_until(self, part: bytes) -> None:
+        """Returns when the bytes have come that way, chunk frames and all."""
+        while part not in self._buffer:
+            self._fill()
+
     def close(self) -> None:
         self._socket.close()
+
+    def shut_down_sending(self) -> None:
+        """FIN, with the other direction open."""
+        self._socket.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
         """RST, not FIN."""

@@ -55,11 +55,18 @@ class Http2:
             self._h2.end_stream(stream)
             self._flush()
 
+    def frame(self, stream: int, data: bytes, end: bool = False) -> None:
+        """One DATA frame, an empty one too."""
+        self._h2.send_data(stream, data, end_stream=end)
+        self._flush()
+
     def trailers(self, stream: int, trailers: Headers) -> None:
         self._h2.send_headers(stream, list(trailers), end_stream=True)
         self._flush()
 
     def reset(self, stream: int) -> None:
+        if self._ended:
+            return
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._flush()
 
@@ -68,6 +75,12 @@ class Http2:
         while not self._ended and not (until and self._answer and until in self._answer.body):
             self._receive()
         assert self._answer, "the stream ended without an answer"
+        return self._answer
+
+    def head(self) -> Response:
+        """The answer as far as it has come, its headers at least."""
+        while not self._answer:
+            self._receive()
         return self._answer
 
     def close(self) -> None:

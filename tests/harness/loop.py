@@ -13,6 +13,8 @@ CALL_TIMEOUT_S = 60.0
 class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        # The loop itself keeps no task alive.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -21,6 +23,11 @@ class LoopThread:
 
     def soon(self, call: Any) -> None:
         self.loop.call_soon_threadsafe(call)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs on its own until it ends or the loop stops. Only from within the loop."""
+        self._tasks.add(task := self.loop.create_task(work))
+        task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
         self.run(_cancel_all())

@@ -4,6 +4,7 @@ For what the real service never does: garbage, resets, silence, amounts that a t
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 
 from .loop import LoopThread
 from .ports import free_port
@@ -21,6 +23,7 @@ from .ports import free_port
 class Reply:
     status: int = 200
     body: bytes = b"{}"
+    headers: tuple[tuple[str, bytes | str], ...] = ()
 
 
 class Reset:
@@ -38,7 +41,30 @@ class Half:
     then_reset: bool
 
 
-Answer = Reply | Reset | Silence | Half
+@dataclass(frozen=True)
+class Trickle:
+    """The head and then white space, a byte at a time, for as long as the caller listens."""
+
+
+class Later:
+    """Answers when the test says what."""
+
+    def __init__(self, thread: LoopThread) -> None:
+        self._thread, self._said = thread, asyncio.Event()
+        self._answer: Answer = Silence()
+
+    def release(self, answer: "Answer") -> None:
+        self._answer = answer
+        self._thread.soon(self._said.set)
+
+    async def answer(self) -> "Answer":
+        await self._said.wait()
+        return self._answer
+
+
+TRICKLE_S = 0.02
+
+Answer = Reply | Reset | Silence | Half | Trickle | Later
 Script = Callable[[dict[str, Any]], Answer]
 
 
@@ -61,6 +87,8 @@ class FakeQuota:
     reserves: list[dict[str, Any]] = field(default_factory=list)
     settles: list[dict[str, Any]] = field(default_factory=list)
     on_reserve: Script = allow
+    # What a batch of settles is answered, instead of being taken.
+    on_settle: Callable[[], Answer | None] = lambda: None
     version: str = "fake"
 
     def __post_init__(self) -> None:
@@ -74,8 +102,15 @@ class FakeQuota:
 
     def reset(self) -> None:
         self.on_reserve = allow
+        self.on_settle = lambda: None
         self.reserves.clear()
         self.settles.clear()
+
+    def hold_next_reserve(self) -> Later:
+        """The answer to the next reserve waits for the test; later ones are allowed."""
+        later, known = Later(self._thread), len(self.reserves)
+        self.on_reserve = lambda reserve: later if len(self.reserves) == known + 1 else allow(reserve)
+        return later
 
     def settles_of(self, reserve: dict[str, Any]) -> list[dict[str, Any]]:
         return [item for item in self.settles if item["id"] == reserve["id"]]
@@ -90,19 +125,22 @@ class FakeQuota:
             case "/v1/settle":
                 items = json.loads(body)
                 self.settles.extend(items)
+                if (answer := self.on_settle()) is not None:
+                    return answer
                 results = [{"id": item["id"], "status": "settled"} for item in items]
                 return Reply(body=json.dumps({"results": results, "policy_version": self.version}).encode())
         return Reply(404)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
+        config = h2.config.H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False)
+        connection = h2.connection.H2Connection(config)
         connection.initiate_connection()
         calls: dict[int, tuple[str, bytearray]] = {}
         writer.write(connection.data_to_send())
         try:
             while data := await reader.read(1 << 16):
                 for event in connection.receive_data(data):
-                    cut = self._handle(event, connection, calls)
+                    cut = self._handle(event, connection, calls, writer)
                     writer.write(connection.data_to_send())
                     if cut:
                         return
@@ -113,7 +151,11 @@ class FakeQuota:
             writer.close()
 
     def _handle(
-        self, event: Any, connection: h2.connection.H2Connection, calls: dict[int, tuple[str, bytearray]]
+        self,
+        event: Any,
+        connection: h2.connection.H2Connection,
+        calls: dict[int, tuple[str, bytearray]],
+        writer: asyncio.StreamWriter,
     ) -> bool:
         """Whether the connection is to be cut."""
         match event:
@@ -124,16 +166,33 @@ class FakeQuota:
                 connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             case h2.events.StreamEnded():
                 path, body = calls.pop(event.stream_id)
-                return self._send(connection, event.stream_id, self._answer(path, bytes(body)))
+                answer = self._answer(path, bytes(body))
+                if isinstance(answer, Trickle):
+                    self._thread.spawn(_trickle(connection, event.stream_id, writer))
+                    return False
+                if isinstance(answer, Later):
+                    self._thread.spawn(self._answer_later(answer, connection, event.stream_id, writer))
+                    return False
+                return self._send(connection, event.stream_id, answer)
             case h2.events.StreamReset():
                 calls.pop(event.stream_id, None)
         return False
 
+    async def _answer_later(
+        self, later: Later, connection: h2.connection.H2Connection, stream: int, writer: asyncio.StreamWriter
+    ) -> None:
+        answer = await later.answer()
+        with contextlib.suppress(h2.exceptions.ProtocolError, ConnectionError):
+            self._send(connection, stream, answer)
+            writer.write(connection.data_to_send())
+            await writer.drain()
+
     @staticmethod
     def _send(connection: h2.connection.H2Connection, stream: int, answer: Answer) -> bool:
         match answer:
-            case Reply(status, body):
-                connection.send_headers(stream, [(":status", str(status)), ("content-type", "application/json")])
+            case Reply(status, body, headers):
+                head = [(":status", str(status)), ("content-type", "application/json"), *headers]
+                connection.send_headers(stream, head)
                 # Envoy opens its windows wide at the start; only the size of a frame is bounded.
                 size = connection.max_outbound_frame_size
                 for at in range(0, len(body), size):
@@ -146,3 +205,13 @@ class FakeQuota:
             case Reset():
                 return True
         return False
+
+
+async def _trickle(connection: h2.connection.H2Connection, stream: int, writer: asyncio.StreamWriter) -> None:
+    connection.send_headers(stream, [(":status", "200"), ("content-type", "application/json")])
+    with contextlib.suppress(h2.exceptions.ProtocolError, ConnectionError):
+        while True:
+            connection.send_data(stream, b" ")
+            writer.write(connection.data_to_send())
+            await writer.drain()
+            await asyncio.sleep(TRICKLE_S)

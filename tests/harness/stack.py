@@ -1,6 +1,6 @@
 """Everything a test talks to, wired together and started: client → Envoy → upstream, Envoy → quota service."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 from openai import OpenAI
 
 from . import chat, http1
-from .envoy import SECRETS, Envoy
+from .envoy import SECRETS, Config, Envoy
 from .http1 import Headers, Response
 from .policy import MODELS, Plan, Policy, Tenant
 from .proxy import Proxy
@@ -17,7 +17,7 @@ from .quota import FakeQuota
 from .redis import Redis
 from .service import Bucket, Service, quota_service
 from .upstream import Upstream
-from .wait import becomes
+from .wait import becomes, eventually
 
 # The shipped 100 ms are for a machine that is not busy running other tests; those who test the deadline set it.
 PATIENT_QUOTA = {"timeout_ms": 5000}
@@ -37,6 +37,13 @@ class Gate:
     def post(self, key: Headers, body: dict[str, Any] | bytes, path: str = chat.PATH) -> Response:
         data = body if isinstance(body, bytes) else chat.encode(body)
         return http1.request(self.envoy.port, "POST", path, [*key, ("content-type", "application/json")], data)
+
+    def open(self, tenant: Tenant, body: dict[str, Any] | bytes, *headers: tuple[str, str]) -> http1.Connection:
+        """Sends a request and leaves its answer to the caller, who closes the connection."""
+        data = body if isinstance(body, bytes) else chat.encode(body)
+        connection = http1.Connection(self.envoy.port)
+        connection.send(http1.encode("POST", chat.PATH, [tenant.bearer, *headers], data))
+        return connection
 
     def check(self) -> None:
         faults = self.upstream.take_faults()
@@ -76,6 +83,10 @@ class Stack(Gate):
         """The bucket comes to exactly this, with no hold left open."""
         becomes(lambda: self.service.bucket(tenant.name, model), Bucket(tokens, requests, 0), timeout)
 
+    def closed_bucket(self, tenant: Tenant, model: str = "gpt-4o") -> Bucket:
+        """The bucket as soon as nothing is held any more."""
+        return eventually(lambda: self.service.bucket(tenant.name, model), lambda bucket: bucket.open_holds == 0)
+
     def holds(self, tenant: Tenant, tokens: int, model: str = "gpt-4o") -> None:
         """One request is in flight, and holds exactly this."""
         becomes(lambda: self.service.bucket(tenant.name, model), Bucket(tokens, 1, 1))
@@ -105,6 +116,7 @@ def running(
     redis: bool = False,
     envoys: int = 1,
     concurrency: int = 1,
+    edit: Callable[[Config], None] = lambda config: None,
 ) -> Iterator[Stack]:
     """A stack with the real quota service. Leaving it checks every Envoy."""
     with ExitStack() as closing:
@@ -120,7 +132,7 @@ def running(
         started = []
         for _ in range(envoys):
             config = {"quota": PATIENT_QUOTA, **(plugin or {})}
-            started.append(Envoy(folder, upstream.port, proxy.port, config, concurrency))
+            started.append(Envoy(folder, upstream.port, proxy.port, config, concurrency, edit))
             closing.callback(started[-1].stop)
             started[-1].wait_for_models()
         stack = Stack(upstream, started, policy, service, proxy, store)

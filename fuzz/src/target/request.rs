@@ -1,0 +1,106 @@
+//! Request bodies: what is accepted can be edited, and reads afterwards as it must.
+
+use serde_json::Value;
+use tokengate::dialect::openai::{ChatRequest, parse};
+use tokengate::edits::Edits;
+use tokengate::json::{Member, members};
+use tokengate::tokenizer::{Encoding, PROMPT_OVERHEAD};
+
+use super::{magnitude, signature};
+
+/// The members that edits may touch.
+const EDITED: [&str; 3] = ["stream_options", "max_tokens", "max_completion_tokens"];
+const ACTED_ON: [&str; 4] = ["model", "messages", "stream", "n"];
+/// Longer bodies are not counted: that is a question of time, which has tests of its own.
+const MAX_COUNTED: usize = 8 * 1024;
+
+pub fn run(input: &[u8]) -> u64 {
+    let request = match parse(input) {
+        Ok(request) => request,
+        Err(error) => {
+            assert!(error.message.len() < 200, "a long message: {}", error.message);
+            return signature(error.message.split_once(" (line").map_or(error.message.as_str(), |(m, _)| m));
+        }
+    };
+    let text = std::str::from_utf8(input).expect("accepted, so it is UTF-8");
+    let before = members(text).expect("accepted, so it is an object");
+    for name in ACTED_ON.iter().chain(&EDITED) {
+        assert!(before.iter().filter(|member| member.key == *name).count() <= 1, "{name} twice");
+    }
+    let largest = request.max_output_tokens().unwrap_or(0);
+    for cap in [1, 7, 100, (largest / 2).max(1), largest.max(1), u64::MAX] {
+        edited(&request, text, &before, cap);
+    }
+    let mut counted = 0;
+    if input.len() <= MAX_COUNTED {
+        for (encoding, model) in [(Encoding::O200kBase, "gpt-4o-mini"), (Encoding::Cl100kBase, "gpt-4")] {
+            counted = request.prompt_tokens(encoding, model);
+            assert!(counted >= PROMPT_OVERHEAD, "{counted} tokens");
+        }
+    }
+    let keys: Vec<&str> =
+        before.iter().map(|member| member.key.as_str()).filter(|key| key.len() < 8).collect();
+    signature((
+        request.stream,
+        magnitude(largest),
+        request.include_usage().is_some(),
+        magnitude(counted),
+        keys,
+    ))
+}
+
+fn edited(request: &ChatRequest<'_>, text: &str, before: &[Member<'_>], cap: u64) {
+    let mut edits = Edits::default();
+    request.output_limits().cap(cap, &mut edits);
+    let inserts = request.include_usage().is_some() && !before.iter().any(|m| m.key == "stream_options");
+    if let Some(edit) = request.include_usage() {
+        edits.push(edit);
+    }
+    let out = edits.apply(text.as_bytes()).expect("the edits are within the body");
+    assert_eq!(out.len(), edits.new_length(text.len()), "announced length");
+    let (prefix, rest) = text.as_bytes().split_at(edits.end());
+    let of_prefix = edits.apply(prefix).expect("the edits are within their own end");
+    assert_eq!([&of_prefix, rest].concat(), out, "only the beginning need be written again");
+    if edits.is_empty() {
+        assert_eq!(out, text.as_bytes());
+    }
+
+    let again = parse(&out).expect("an edited body is read again");
+    assert!(again.max_output_tokens().is_none_or(|limit| limit <= cap), "a limit above {cap}");
+    assert_eq!(again.include_usage(), None, "usage is asked for");
+    assert_eq!(
+        (&request.model, request.stream, request.choices),
+        (&again.model, again.stream, again.choices),
+        "what was not edited"
+    );
+    if request.max_output_tokens().is_none_or(|limit| limit <= cap) {
+        assert_eq!(request.max_output_tokens(), again.max_output_tokens());
+    }
+
+    let out = std::str::from_utf8(&out).expect("still UTF-8");
+    let after = members(out).expect("still an object");
+    assert_eq!(skeleton(out, &after, false), skeleton(text, before, inserts), "bytes outside of the edits");
+    // Some bodies that we take are more than this reader takes: depth, lone surrogates, huge numbers.
+    if let Ok(value) = serde_json::from_str::<Value>(out) {
+        if request.stream {
+            assert_eq!(value["stream_options"]["include_usage"], Value::Bool(true));
+        }
+        for name in ["max_tokens", "max_completion_tokens"] {
+            assert!(value[name].as_f64().is_none_or(|limit| limit <= cap as f64), "{name} above {cap}");
+        }
+    }
+}
+
+/// The text without the values that may be edited; `inserts` puts in the name that an edit adds.
+fn skeleton(text: &str, members: &[Member<'_>], inserts: bool) -> String {
+    let (mut out, mut from) = (String::new(), 0);
+    for member in members.iter().filter(|member| EDITED.contains(&member.key.as_str())) {
+        out.push_str(&text[from..member.offset]);
+        from = member.offset + member.raw.len();
+    }
+    out.push_str(&text[from..]);
+    if inserts {
+        out = out.replacen('{', "{\"stream_options\":,", 1);
+    }
+    out
+}

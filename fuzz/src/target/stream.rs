@@ -1,0 +1,225 @@
+//! One request's life under any order of events: at most one reply, one settle for every reserve that was not
+//! answered `deny` or `gone`, and nothing goes on that was refused.
+
+use std::cell::Cell;
+
+use serde_json::json;
+use tokengate::config::{Config, Mode};
+use tokengate::dialect::openai;
+use tokengate::gzip;
+
+use tokengate::headers::{Coding, Headers};
+use tokengate::models::Models;
+use tokengate::stream::charge::Ending;
+use tokengate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, Stream};
+use tokengate_api::{Decision, Outcome, ReservationId, ReserveResponse};
+
+use super::script::{self, Line};
+use super::signature;
+
+pub fn run(input: &[u8]) -> u64 {
+    let mut proxy = Proxy::new();
+    for line in script::parse(input) {
+        proxy.play(line);
+    }
+    proxy.step(Event::End(Ending { reached_provider: true }));
+    assert_eq!(proxy.settles, usize::from(proxy.must_settle), "settles: {:?}", proxy.log);
+    signature(&proxy.log)
+}
+
+/// The host: carries effects out and remembers what must not come twice.
+struct Proxy {
+    stream: Stream,
+    config: Config,
+    models: Models,
+    now: Cell<u64>,
+    has_ids: bool,
+    rewrites_fail: bool,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    body: Vec<u8>,
+    began: bool,
+    must_settle: bool,
+    settles: usize,
+    replies: usize,
+    resumes: usize,
+    /// What was done, in short; what stands for this run.
+    log: Vec<String>,
+}
+
+impl Proxy {
+    fn new() -> Self {
+        let models = json!({"policy_version": "v1", "models": [
+            {"name": "gpt-4o", "match": ["gpt-4o", "house*"], "max_output_tokens": 100, "default_output_tokens": 20},
+            {"name": "o3", "match": ["o3"], "reasoning": true}]});
+        Self {
+            stream: Stream::default(),
+            config: Config::default(),
+            models: Models::new(serde_json::from_value(models).expect("a model list")),
+            now: Cell::new(1_000),
+            has_ids: true,
+            rewrites_fail: false,
+            fields: Vec::new(),
+            body: Vec::new(),
+            began: false,
+            must_settle: false,
+            settles: 0,
+            replies: 0,
+            resumes: 0,
+            log: Vec::new(),
+        }
+    }
+
+    fn play(&mut self, line: Line) {
+        match line {
+            Line::Config(json) if !self.began => {
+                if let Ok(config) = Config::parse(&json) {
+                    self.config = config;
+                }
+            }
+            Line::Config(_) => {}
+            Line::Field(name, value) => self.fields.push((name, value)),
+            Line::Headers { end_of_stream } => {
+                let headers = Headers::new(std::mem::take(&mut self.fields));
+                self.began = true;
+                self.step(Event::RequestHeaders { headers: &headers, end_of_stream });
+            }
+            Line::Held(length) => self.step(Event::RequestBody { length }),
+            Line::End { body, packed } => {
+                let body = if packed { gzip::deflate(&body).expect("it packs") } else { body };
+                // The host shows the body only to who waits for it.
+                if self.stream.wants_body() {
+                    self.body.clone_from(&body);
+                }
+                self.step(Event::RequestEnd { body: &body });
+            }
+            Line::Withheld => self.step(Event::BodyWithheld),
+            Line::Answer(json) => {
+                let Ok(answer) = serde_json::from_slice::<ReserveResponse>(&json) else { return };
+                // The service grants something or denies.
+                if answer.grant.max_output_tokens == Some(0) {
+                    return;
+                }
+                if matches!(self.stream, Stream::Reserving(_)) {
+                    let is_final = match answer.decision {
+                        Decision::Allow => false,
+                        Decision::Deny => self.config.mode == Mode::Enforce,
+                        Decision::Gone => true,
+                    };
+                    self.must_settle &= !is_final;
+                }
+                self.step(Event::ReserveAnswer(answer));
+            }
+            Line::Failed("connection") => self.step(Event::ReserveFailed(Failure::Connection)),
+            Line::Failed("deadline") => self.step(Event::ReserveFailed(Failure::Deadline)),
+            Line::Failed(_) => self.step(Event::ReserveFailed(Failure::Unusable)),
+            Line::RewritesFail => self.rewrites_fail = true,
+            Line::RewriteFailed => self.step(Event::RewriteFailed),
+            Line::NoId => self.has_ids = false,
+            Line::Head { status, from_provider, coding } => {
+                let coding = match coding {
+                    "gzip" => Coding::Gzip,
+                    "br" => Coding::Other,
+                    _ => Coding::Identity,
+                };
+                let rate_limit_headers = vec!["x-ratelimit-limit-tokens".to_owned()];
+                self.step(Event::ResponseHead(ResponseHead {
+                    status,
+                    from_provider,
+                    coding,
+                    rate_limit_headers,
+                }));
+            }
+            Line::Chunk { bytes, is_last } => self.step(Event::ResponseBody { chunk: &bytes, is_last }),
+            Line::Wait(ms) => self.now.set(self.now.get() + ms),
+            Line::Stop { reached_provider } => self.step(Event::End(Ending { reached_provider })),
+        }
+    }
+
+    fn step(&mut self, event: Event<'_>) {
+        let ends = matches!(event, Event::End(_));
+        let held = self.stream.holds_request();
+        let env = Env {
+            config: &self.config,
+            models: &self.models,
+            now_ms: &|| self.now.get(),
+            new_id: &|| self.has_ids.then(|| ReservationId::from_bytes([7; 16])),
+        };
+        let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
+        self.stream = stream;
+        for effect in effects {
+            if let Effect::RewriteBody(rewrite) = &effect
+                && !self.rewritten(rewrite)
+            {
+                return self.step(Event::RewriteFailed);
+            }
+            self.carry_out(effect, held, ends);
+        }
+        assert!(self.settles == 0 || self.must_settle, "settled without a reserve: {:?}", self.log);
+    }
+
+    fn carry_out(&mut self, effect: Effect, held: bool, ends: bool) {
+        let noted = match &effect {
+            Effect::Reserve { request, timeout_ms } => {
+                assert!(*timeout_ms <= self.config.quota.timeout_ms && (1..=128).contains(&request.choices));
+                assert!(request.attempt <= 2 && !ends && self.replies == 0, "a late reserve: {:?}", self.log);
+                self.must_settle = true;
+                format!("reserve {}", request.attempt)
+            }
+            Effect::Resume => {
+                self.resumes += 1;
+                assert!(held && self.replies == 0 && self.resumes == 1, "it may not go on: {:?}", self.log);
+                assert!(!self.stream.holds_request(), "resumed and held: {:?}", self.log);
+                "resume".to_owned()
+            }
+            Effect::Reply(reply) => {
+                self.replies += 1;
+                assert!(self.replies == 1 && !ends, "a second or late reply: {:?}", self.log);
+                assert!((400..=599).contains(&reply.status) && reply.details.starts_with("tokengate_"));
+                assert!(serde_json::from_slice::<serde_json::Value>(&reply.body).is_ok(), "the reply's body");
+                reply.headers.iter().for_each(|(name, value)| header(name, value));
+                assert!(self.stream.holds_request(), "refused and let go: {:?}", self.log);
+                reply.details.chars().take(48).collect()
+            }
+            Effect::Settle { item, .. } => {
+                self.settles += 1;
+                assert!(self.settles == 1, "settled twice: {:?}", self.log);
+                assert!(item.sent || item.outcome == Outcome::Released, "charged although not sent");
+                assert_eq!(item.usage.is_some(), matches!(item.outcome, Outcome::Used | Outcome::Estimated));
+                assert!(item.account.is_some() != item.reserve.is_some(), "either held or to be booked");
+                format!("{:?} {}", item.outcome, item.sent)
+            }
+            Effect::SetRequestHeader(name, value) | Effect::SetResponseHeader(name, value) => {
+                header(name, value);
+                (*name).to_owned()
+            }
+            Effect::RemoveRequestHeader(_) | Effect::RemoveResponseHeader(_) => return,
+            Effect::CountDecision(decision) => decision.clone().into_owned(),
+            Effect::ReplaceResponseBody(bytes) => format!("replace {}", bytes.is_empty()),
+            Effect::RewriteBody(rewrite) => format!("rewrite {:?}", rewrite.packing),
+            Effect::RefreshModels => "refresh".to_owned(),
+        };
+        self.log.push(noted);
+    }
+
+    /// What goes to the provider reads again, and needs no further change.
+    fn rewritten(&self, rewrite: &Rewrite) -> bool {
+        let plain = match rewrite.packing {
+            Packing::Plain => self.body.clone(),
+            Packing::Unpack | Packing::Repack => {
+                gzip::inflate(&self.body, 1 << 26).expect("it was read before")
+            }
+        };
+        let out = rewrite.edits.apply(&plain).expect("the edits are within the body");
+        let again = openai::parse(&out).expect("an edited body is read again");
+        assert_eq!(again.include_usage(), None, "usage is asked for");
+        !self.rewrites_fail
+    }
+}
+
+/// No line ends, no control characters: what Envoy would refuse, or worse, send.
+fn header(name: &str, value: &str) {
+    assert!(
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    );
+    assert!(!value.bytes().any(|b| b.is_ascii_control()), "{name}: {value:?}");
+}
