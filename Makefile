@@ -82,7 +82,7 @@ lint: ## Formatting, and clippy with warnings denied
 
 unit: ## Unit tests, the stores' tests on memory and a real Redis, and a little fuzzing
 	cargo test -q --workspace
-	@$(MAKE) fuzz FUZZ_SECONDS=5
+	cargo run -q -p tokengate-fuzz --profile fuzz -- --iterations 3000 --seed 1
 
 fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ_SECONDS for each target
 	cargo run -q -p tokengate-fuzz --profile fuzz -- --seconds $(FUZZ_SECONDS)

@@ -86,6 +86,8 @@ impl Relay {
             Kind::Unreadable => None,
             Kind::Undecided(framer) => {
                 framer.push(chunk, |_| ());
+                // What begins with white space that went on already cannot be taken out.
+                self.let_go = matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
                 None
             }
             Kind::Json => {

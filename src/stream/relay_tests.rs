@@ -119,6 +119,13 @@ fn text_goes_on_at_once_and_a_possible_usage_chunk_waits() {
 }
 
 #[test]
+fn an_event_that_began_with_white_space_goes_whole() {
+    let event = "\ndata:{\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\ndata: [DONE]\n\n";
+    let (client, _) = relay(true, &[b" ", event.as_bytes()]);
+    assert_eq!(String::from_utf8_lossy(&client), format!(" {event}"));
+}
+
+#[test]
 fn an_endless_event_is_let_go() {
     let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Identity);
     let mut client = relay.chunk(b"data: {\"x\":\"", false).unwrap_or_default();

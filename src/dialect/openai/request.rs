@@ -38,8 +38,9 @@ struct OutputLimit {
 pub struct OutputLimits(Vec<OutputLimit>);
 
 impl OutputLimits {
-    /// Edits that lower every limit above `cap` to it.
+    /// Edits that lower every limit above `cap` to it. A limit of 0 would be no request at all.
     pub fn cap(&self, cap: u64, edits: &mut Edits) {
+        let cap = cap.max(1);
         for limit in self.0.iter().filter(|limit| limit.value > cap) {
             edits.push(Edit {
                 offset: limit.offset,
