@@ -5,7 +5,7 @@
 //! So this takes the longest token that stays apart from the one before, and where none does it takes one
 //! back and goes on with a shorter one. No end is tried twice, which makes it linear.
 
-use super::vocabulary::{Prefixes, Vocabulary};
+use super::{trie::Prefixes, vocabulary::Vocabulary};
 
 /// Pieces up to this long need no memory beyond the stack.
 const SHORT: usize = 256;
@@ -32,7 +32,7 @@ struct Marks {
 /// Tokens of one piece. A piece that is a token is one token, however the merges would go.
 #[inline]
 pub fn count_piece(vocabulary: &Vocabulary, piece: &[u8], scratch: &mut Scratch) -> u64 {
-    vocabulary.prefixes(piece, &mut scratch.prefixes);
+    vocabulary.trie.prefixes(piece, &mut scratch.prefixes);
     if scratch.prefixes.longest() == piece.len() {
         return 1;
     }
@@ -58,7 +58,7 @@ fn merge(vocabulary: &Vocabulary, piece: &[u8], found: &mut Prefixes, marks: &mu
         // In a long run, longer tokens stay apart from the one before too, but only at its end.
         let again = before.filter(|&(_, length)| length >= REPEATED && found.has(length));
         let again = again.filter(|&(_, length)| repeats(piece, at, length)).filter(fits);
-        let next = again.or_else(|| std::iter::from_fn(|| found.pop(vocabulary)).find(fits));
+        let next = again.or_else(|| std::iter::from_fn(|| found.pop(&vocabulary.trie)).find(fits));
         if let Some((token, length)) = next {
             mark(marks, at, |marks, bit| marks.starts |= bit);
             count += 1;
@@ -67,7 +67,7 @@ fn merge(vocabulary: &Vocabulary, piece: &[u8], found: &mut Prefixes, marks: &mu
             if at == piece.len() {
                 return count;
             }
-            vocabulary.prefixes(piece.get(at..).unwrap_or(&[]), found);
+            vocabulary.trie.prefixes(piece.get(at..).unwrap_or(&[]), found);
         } else {
             // Every byte is a token, so this is not reached at the start.
             let Some(start) = last_start(marks, at) else { return count };
@@ -75,13 +75,13 @@ fn merge(vocabulary: &Vocabulary, piece: &[u8], found: &mut Prefixes, marks: &mu
             mark(marks, start, |marks, bit| marks.starts &= !bit);
             count -= 1;
             before = last_start(marks, start).and_then(|before| {
-                vocabulary.prefixes(piece.get(before..start).unwrap_or(&[]), found);
-                found.pop(vocabulary)
+                vocabulary.trie.prefixes(piece.get(before..start).unwrap_or(&[]), found);
+                found.pop(&vocabulary.trie)
             });
             // Longer tokens than the one taken back have been tried, unless it came first as a repetition.
             let is_again = before.is_some_and(|(_, length)| length >= REPEATED && length == at - start);
             let tried = if is_again { piece.len() } else { at - 1 };
-            vocabulary.prefixes(piece.get(start..tried).unwrap_or(&[]), found);
+            vocabulary.trie.prefixes(piece.get(start..tried).unwrap_or(&[]), found);
             at = start;
         }
     }

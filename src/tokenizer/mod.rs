@@ -11,6 +11,7 @@ mod samples;
 mod split;
 #[cfg(test)]
 mod tests;
+mod trie;
 mod vocabulary;
 mod work;
 
