@@ -6,6 +6,7 @@ mod classes;
 mod image;
 mod joined;
 mod merge;
+mod ranked;
 #[cfg(test)]
 mod samples;
 mod split;

@@ -66,6 +66,19 @@ impl Trie {
         self.units.get(at as usize).copied().unwrap_or(EMPTY)
     }
 
+    /// The token of a byte.
+    pub fn byte(&self, byte: u8) -> u32 {
+        let unit = self.unit((self.unit(0) >> PAYLOAD_SHIFT) + 1 + u32::from(byte));
+        self.rank(unit)
+    }
+
+    /// The rank of the token that ends at a unit.
+    #[inline(always)]
+    fn rank(&self, unit: u32) -> u32 {
+        let unit = if unit & LEAF != 0 { unit } else { self.unit(unit >> PAYLOAD_SHIFT) };
+        unit >> PAYLOAD_SHIFT
+    }
+
     /// Finds all tokens that the bytes start with. At least the first byte is one.
     #[inline(always)]
     pub fn prefixes(&self, bytes: &[u8], found: &mut Prefixes) {
@@ -130,8 +143,7 @@ impl Prefixes {
     pub fn pop(&mut self, trie: &Trie) -> Option<(u32, usize)> {
         self.count = self.count.checked_sub(1)?;
         let (unit, length) = self.ends.get(self.count).copied()?;
-        let unit = if unit & LEAF != 0 { unit } else { trie.unit(unit >> PAYLOAD_SHIFT) };
-        Some((unit >> PAYLOAD_SHIFT, length as usize))
+        Some((trie.rank(unit), length as usize))
     }
 
     /// Whether one of this length is there.

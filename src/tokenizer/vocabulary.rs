@@ -64,7 +64,7 @@ impl Vocabulary {
 
     /// The token that two tokens merge to, if they are the parts whose merge makes it.
     #[inline]
-    fn merged(&self, left: u32, right: u32) -> Option<u32> {
+    pub fn merged(&self, left: u32, right: u32) -> Option<u32> {
         let (mut slot, mark) = self.place(left, right);
         let mask = self.merges.len() - 1;
         loop {
