@@ -18,7 +18,7 @@ export ENVOY ?=
 
 PYTHON := .venv/bin/python
 
-.PHONY: help demo build test lint unit e2e clean
+.PHONY: help demo build test lint unit e2e proof-tokens bench-tokens clean
 
 help: ## Show this
 	@echo 'Targets:'
@@ -65,6 +65,12 @@ e2e: ## End-to-end tests on a real Envoy, with the wasm that ships
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream -p tokengate --bins --examples
 	$(PYTHON) -m pytest tests -q -n 2
+
+proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
+	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)
+
+bench-tokens: ## Measure the token counter beside three others, in V8 and natively
+	bench/tokens/run
 
 clean: ## Remove everything that was built or installed into the repository
 	rm -rf target .venv

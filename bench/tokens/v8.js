@@ -28,11 +28,13 @@ function load(spec) {
     return at;
   };
   const at = fill(Buffer.from("ready"));
+  const cpu = process.cpuUsage();
   const before = performance.now();
   bench_count(encoding, at, 5);
   const ready = performance.now() - before;
+  const readyCpu = process.cpuUsage(cpu).user / 1e3;
   console.log(JSON.stringify({ module: name, bytes: bytes.length, gzip: zlib.gzipSync(bytes, { level: 9 }).length,
-    compile_ms: +(compiled - start).toFixed(1), ready_ms: +ready.toFixed(2), memory_mb: +megabytes(memory.buffer.byteLength) }));
+    compile_ms: +(compiled - start).toFixed(1), ready_ms: +ready.toFixed(2), ready_cpu_ms: +readyCpu.toFixed(2), memory_mb: +megabytes(memory.buffer.byteLength) }));
   return { name, fill, count: (at, length) => bench_count(encoding, at, length) >>> 0 };
 }
 

@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
                 None => continue,
             }
             if self.misses > MAX_MISSES && self.at >= self.ask_at {
-                self.ask(ranked);
+                self.ask(found, ranked);
             }
             if self.at == self.piece.len() {
                 return self.count;
@@ -163,13 +163,12 @@ impl<'a> Search<'a> {
     /// Has the ranked merges show the way from a place some way back. Their tokens stay apart, so where the
     /// first one also stays apart from the token before, the tokens are what the merges make of the text so
     /// far, like any others. The last ones may change with what follows and are left out.
-    fn ask(&mut self, ranked: &mut Ranked) {
+    fn ask(&mut self, found: &mut Prefixes, ranked: &mut Ranked) {
         self.misses = 0;
         self.ask_at = self.at + ASK_AGAIN;
         let asked = self.at;
         while asked - self.at < WINDOW_EDGE && self.forget().is_some() {}
-        let mut found = Prefixes::default();
-        self.find_before(&mut found);
+        self.find_before(found);
         let window = self.rest().get(..WINDOW).unwrap_or(self.rest());
         let is_last = self.at + window.len() == self.piece.len();
         let edge = self.at + if is_last { window.len() } else { window.len() - WINDOW_EDGE };

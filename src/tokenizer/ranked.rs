@@ -11,8 +11,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Ranked {
     parts: Vec<Part>,
-    /// What can be merged: the token it would be, and where the left part starts.
-    queue: BinaryHeap<Reverse<(u32, u32)>>,
+    /// What can be merged: the token it would be above where the left part starts.
+    queue: BinaryHeap<Reverse<u64>>,
 }
 
 /// A token so far; one per byte, those merged into the one before them being out of the list.
@@ -40,8 +40,9 @@ impl Ranked {
         for at in 0..ends {
             self.look(vocabulary, at);
         }
-        while let Some(Reverse((merged, at))) = self.queue.pop() {
+        while let Some(Reverse(next)) = self.queue.pop() {
             work::step();
+            let (merged, at) = ((next >> 32) as u32, next as u32);
             let Some(left) = self.get(at).filter(|left| left.merged == merged) else { continue };
             let Some(right) = self.get(left.after) else { continue };
             if let Some(gone) = self.parts.get_mut(left.after as usize) {
@@ -76,6 +77,8 @@ impl Ranked {
         if let Some(part) = self.parts.get_mut(at as usize) {
             part.merged = merged.unwrap_or(NONE);
         }
-        self.queue.extend(merged.map(|merged| Reverse((merged, at))));
+        if let Some(merged) = merged {
+            self.queue.push(Reverse(u64::from(merged) << 32 | u64::from(at)));
+        }
     }
 }

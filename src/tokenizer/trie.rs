@@ -26,37 +26,33 @@ pub struct Trie {
 impl Trie {
     pub fn new(tables: &Vocabulary) -> Self {
         let mut units = vec![EMPTY; tables.units];
-        let mut labels = tables.labels.iter();
-        let mut ranks = ranks(tables.ranks);
-        let mut values = tables.values.iter();
-        let mut steps = steps(tables.bases);
-        let (mut last_single, mut last_first) = (0_u32, 0_u32);
         // The tables have as much of each as is taken here; less would only leave tokens out.
         let mut set = |at: u32, bits: u32| {
             if let Some(unit) = units.get_mut(at as usize) {
                 *unit = bits;
             }
         };
-        // Where the nodes lie whose turn has not come: the last level and the next.
-        let mut queue = std::collections::VecDeque::from([(0, VALUE)]);
-        for &count in tables.counts {
-            let Some((at, label)) = queue.pop_front() else { break };
-            if count == 0 {
-                set(at, label | LEAF | ranks.next().unwrap_or(0) << PAYLOAD_SHIFT);
-                continue;
+        let mut labels = tables.labels.iter();
+        let mut ranks = ranks(tables.ranks);
+        // Each node's children are the next nodes that no node before it has.
+        let mut children = Nodes::new(tables);
+        if let Some(root) = children.next() {
+            set(0, VALUE | root.base << PAYLOAD_SHIFT);
+        }
+        for parent in Nodes::new(tables).filter(|parent| parent.count > 0) {
+            for (&label, child) in labels.by_ref().take(parent.count).zip(&mut children) {
+                let mut unit = u32::from(label);
+                if child.count == 0 {
+                    unit |= LEAF | ranks.next().unwrap_or(0) << PAYLOAD_SHIFT;
+                } else {
+                    unit |= child.base << PAYLOAD_SHIFT;
+                    if child.has_value {
+                        unit |= HAS_VALUE;
+                        set(child.base, VALUE | ranks.next().unwrap_or(0) << PAYLOAD_SHIFT);
+                    }
+                }
+                set(parent.base + 1 + u32::from(label), unit);
             }
-            let has_value = values.next() == Some(&1);
-            let last = if count == 1 && !has_value { &mut last_single } else { &mut last_first };
-            *last = last.wrapping_add_signed(steps.next().unwrap_or(0).into());
-            let base = last.saturating_sub(labels.as_slice().first().copied().unwrap_or(0).into());
-            if has_value {
-                set(base, VALUE | ranks.next().unwrap_or(0) << PAYLOAD_SHIFT);
-            }
-            set(at, label | if has_value { HAS_VALUE } else { 0 } | base << PAYLOAD_SHIFT);
-            let count = if count == u8::MAX { 256 } else { usize::from(count) };
-            queue.extend(
-                labels.by_ref().take(count).map(|&label| (base + 1 + u32::from(label), label.into())),
-            );
         }
         Self { units }
     }
@@ -101,9 +97,59 @@ impl Trie {
     }
 }
 
-fn steps(bytes: &[u8]) -> impl Iterator<Item = i16> {
-    let (low, high) = bytes.split_at(bytes.len() / 2);
-    low.iter().zip(high).map(|(&low, &high)| i16::from_le_bytes([low, high]))
+/// The nodes of the tables, breadth first.
+struct Nodes {
+    counts: std::slice::Iter<'static, u8>,
+    /// The children's, from the next node on.
+    labels: &'static [u8],
+    values: std::slice::Iter<'static, u8>,
+    low: std::slice::Iter<'static, u8>,
+    high: std::slice::Iter<'static, u8>,
+    /// The last base plus label of a node that needs one unit, and of one that needs more.
+    last_single: u32,
+    last: u32,
+}
+
+struct Node {
+    count: usize,
+    has_value: bool,
+    base: u32,
+}
+
+impl Nodes {
+    fn new(tables: &Vocabulary) -> Self {
+        let (low, high) = tables.bases.split_at(tables.bases.len() / 2);
+        Self {
+            counts: tables.counts.iter(),
+            labels: tables.labels,
+            values: tables.values.iter(),
+            low: low.iter(),
+            high: high.iter(),
+            last_single: 0,
+            last: 0,
+        }
+    }
+}
+
+impl Iterator for Nodes {
+    type Item = Node;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Node> {
+        let count = match *self.counts.next()? {
+            0 => return Some(Node { count: 0, has_value: true, base: 0 }),
+            // Only the root.
+            u8::MAX => 256,
+            count => usize::from(count),
+        };
+        let has_value = *self.values.next()? == 1;
+        let step = i16::from_le_bytes([*self.low.next()?, *self.high.next()?]);
+        let last = if count == 1 && !has_value { &mut self.last_single } else { &mut self.last };
+        *last = last.wrapping_add_signed(step.into());
+        let base = last.wrapping_sub((*self.labels.first()?).into());
+        self.labels = self.labels.get(count..)?;
+        Some(Node { count, has_value, base })
+    }
 }
 
 fn ranks(bytes: &[u8]) -> impl Iterator<Item = u32> {

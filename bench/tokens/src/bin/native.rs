@@ -4,7 +4,7 @@ use std::{env, fs, time::Instant};
 
 use bench_tokens::counters;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = env::args().nth(1).ok_or("native DIRECTORY [o200k|cl100k]")?;
@@ -32,16 +32,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..ROUNDS {
             for (at, (name, counter)) in counters.iter().enumerate() {
                 // tiktoken-rs panics on 1 MB of white space.
-                let text = if white && *name == "tiktoken-rs" { &text[..text.floor_char_boundary(200_000)] } else { &text };
+                let text = if white && *name == "tiktoken-rs" {
+                    &text[..text.floor_char_boundary(200_000)]
+                } else {
+                    &text
+                };
                 let start = Instant::now();
                 counts[at] = counter(encoding, text);
                 let seconds = start.elapsed().as_secs_f64();
                 best[at] = best[at].min(seconds * 1e6 / text.len() as f64);
-                if seconds > 3.0 { break; }
+                if seconds > 3.0 {
+                    break;
+                }
             }
         }
-        let rates: Vec<String> =
-            counters.iter().zip(best).map(|((name, _), best)| format!("\"{name}\":{:.1}", 1.0 / best)).collect();
+        let rates: Vec<String> = counters
+            .iter()
+            .zip(best)
+            .map(|((name, _), best)| format!("\"{name}\":{:.1}", 1.0 / best))
+            .collect();
         println!("{{\"text\":\"{name}\",\"tokens\":{counts:?},{}}}", rates.join(","));
     }
     Ok(())
