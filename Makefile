@@ -27,11 +27,11 @@ PYTHON := .venv/bin/python
 # Where envoy.yaml, the demo and the tests look for what was built, whatever this machine's cargo is set to.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-.PHONY: help demo build doctor test lint unit fuzz e2e soak clean
+.PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens bench-tokens clean
 
 help: ## Show this
 	@echo 'Targets:'
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s%s\n", $$1, $$2}'
 	@echo
 	@echo 'Variables of make demo:'
 	@echo '  PORT=$(PORT)             the gateway, http://127.0.0.1:PORT/v1/chat/completions'
@@ -97,6 +97,12 @@ soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit -p tokengate --bins --examples
 	$(PYTHON) tests/soak.py
+
+proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
+	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)
+
+bench-tokens: ## Measure the token counter beside three others, in V8 and natively
+	bench/tokens/run
 
 clean: ## Remove everything that was built or installed into the repository
 	rm -rf target .venv

@@ -5,7 +5,7 @@
 //! So this takes the longest token that stays apart from the one before, and where none does it takes one
 //! back and goes on with a shorter one. No end is tried twice, which makes it linear.
 
-use super::vocabulary::{Prefixes, Vocabulary};
+use super::{ranked::Ranked, trie::Prefixes, vocabulary::Vocabulary};
 
 /// Pieces up to this long need no memory beyond the stack.
 const SHORT: usize = 256;
@@ -13,10 +13,21 @@ const BITS: usize = 64;
 /// A token this long is tried again before longer ones.
 const REPEATED: usize = 8;
 
+/// After so many tokens that did not fit, the ranked merges are asked for the way: they take about as long
+/// as some hundred misses,
+const MAX_MISSES: usize = 48;
+/// for so many bytes ahead,
+const WINDOW: usize = 1_024;
+/// and not much of the last of them is sure,
+const WINDOW_EDGE: usize = 128;
+/// but not again before this many bytes later.
+const ASK_AGAIN: usize = 256;
+
 /// Memory used again from piece to piece.
 #[derive(Debug, Default)]
 pub struct Scratch {
     prefixes: Prefixes,
+    ranked: Ranked,
     long: Vec<Marks>,
 }
 
@@ -32,57 +43,147 @@ struct Marks {
 /// Tokens of one piece. A piece that is a token is one token, however the merges would go.
 #[inline]
 pub fn count_piece(vocabulary: &Vocabulary, piece: &[u8], scratch: &mut Scratch) -> u64 {
-    vocabulary.prefixes(piece, &mut scratch.prefixes);
+    vocabulary.trie.prefixes(piece, &mut scratch.prefixes);
     if scratch.prefixes.longest() == piece.len() {
         return 1;
     }
+    let Scratch { prefixes, ranked, long } = scratch;
     if piece.len() < SHORT {
-        merge(vocabulary, piece, &mut scratch.prefixes, &mut [Marks::default(); SHORT / BITS])
+        Search::new(vocabulary, piece, &mut [Marks::default(); SHORT / BITS]).run(prefixes, ranked)
     } else {
-        scratch.long.clear();
-        scratch.long.resize(piece.len() / BITS + 1, Marks::default());
-        merge(vocabulary, piece, &mut scratch.prefixes, &mut scratch.long)
+        long.clear();
+        long.resize(piece.len() / BITS + 1, Marks::default());
+        Search::new(vocabulary, piece, long).run(prefixes, ranked)
     }
 }
 
-/// Takes the tokens that the piece starts with.
-fn merge(vocabulary: &Vocabulary, piece: &[u8], found: &mut Prefixes, marks: &mut [Marks]) -> u64 {
-    let mut count = 0;
-    let mut at = 0;
-    let mut before = None;
-    loop {
-        let fits = |&(token, length): &(u32, usize)| {
-            !is_dead(marks, at + length)
-                && before.is_none_or(|(before, _)| vocabulary.stay_apart(before, token))
-        };
-        // In a long run, longer tokens stay apart from the one before too, but only at its end.
-        let again = before.filter(|&(_, length)| length >= REPEATED && found.has(length));
-        let again = again.filter(|&(_, length)| repeats(piece, at, length)).filter(fits);
-        let next = again.or_else(|| std::iter::from_fn(|| found.pop(vocabulary)).find(fits));
-        if let Some((token, length)) = next {
-            mark(marks, at, |marks, bit| marks.starts |= bit);
-            count += 1;
-            before = Some((token, length));
-            at += length;
-            if at == piece.len() {
-                return count;
-            }
-            vocabulary.prefixes(piece.get(at..).unwrap_or(&[]), found);
-        } else {
-            // Every byte is a token, so this is not reached at the start.
-            let Some(start) = last_start(marks, at) else { return count };
-            mark(marks, at, |marks, bit| marks.dead |= bit);
-            mark(marks, start, |marks, bit| marks.starts &= !bit);
-            count -= 1;
-            before = last_start(marks, start).and_then(|before| {
-                vocabulary.prefixes(piece.get(before..start).unwrap_or(&[]), found);
-                found.pop(vocabulary)
+/// The tokens of the piece up to a place, all staying apart.
+struct Search<'a> {
+    vocabulary: &'a Vocabulary,
+    piece: &'a [u8],
+    marks: &'a mut [Marks],
+    count: u64,
+    at: usize,
+    /// The last token and its length.
+    before: Option<(u32, usize)>,
+    /// Tokens that did not fit, less the bytes that were come further.
+    misses: usize,
+    furthest: usize,
+    /// Where it may ask for the ranked merges again.
+    ask_at: usize,
+}
+
+impl<'a> Search<'a> {
+    #[inline(always)]
+    fn new(vocabulary: &'a Vocabulary, piece: &'a [u8], marks: &'a mut [Marks]) -> Self {
+        Self { vocabulary, piece, marks, count: 0, at: 0, before: None, misses: 0, furthest: 0, ask_at: 0 }
+    }
+
+    /// Takes the tokens that the piece starts with.
+    fn run(mut self, found: &mut Prefixes, ranked: &mut Ranked) -> u64 {
+        loop {
+            let next = self.repetition(found).or_else(|| {
+                std::iter::from_fn(|| found.pop(&self.vocabulary.trie)).find(|&next| {
+                    let fits = self.fits(next);
+                    self.misses += usize::from(!fits);
+                    fits
+                })
             });
-            // Longer tokens than the one taken back have been tried, unless it came first as a repetition.
-            let is_again = before.is_some_and(|(_, length)| length >= REPEATED && length == at - start);
-            let tried = if is_again { piece.len() } else { at - 1 };
-            vocabulary.prefixes(piece.get(start..tried).unwrap_or(&[]), found);
-            at = start;
+            match next {
+                Some(next) => {
+                    self.take(next);
+                    self.misses = self.misses.saturating_sub(self.at.saturating_sub(self.furthest));
+                    self.furthest = self.furthest.max(self.at);
+                }
+                // Every byte is a token, so there is one to take back.
+                None if !self.take_back(found) => return self.count,
+                None => continue,
+            }
+            if self.misses > MAX_MISSES && self.at >= self.ask_at {
+                self.ask(found, ranked);
+            }
+            if self.at == self.piece.len() {
+                return self.count;
+            }
+            self.vocabulary.trie.prefixes(self.rest(), found);
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.piece.get(self.at..).unwrap_or(&[])
+    }
+
+    fn fits(&self, (token, length): (u32, usize)) -> bool {
+        !is_dead(self.marks, self.at + length)
+            && self.before.is_none_or(|(before, _)| self.vocabulary.stay_apart(before, token))
+    }
+
+    /// In a long run, longer tokens stay apart from the one before too, but only at its end.
+    fn repetition(&self, found: &Prefixes) -> Option<(u32, usize)> {
+        let again = self.before.filter(|&(_, length)| length >= REPEATED && found.has(length));
+        again.filter(|&(_, length)| repeats(self.piece, self.at, length)).filter(|&again| self.fits(again))
+    }
+
+    fn take(&mut self, (token, length): (u32, usize)) {
+        mark(self.marks, self.at, |marks, bit| marks.starts |= bit);
+        self.count += 1;
+        self.before = Some((token, length));
+        self.at += length;
+    }
+
+    /// Forgets the last token, and says where it started.
+    fn forget(&mut self) -> Option<usize> {
+        let start = last_start(self.marks, self.at)?;
+        mark(self.marks, start, |marks, bit| marks.starts &= !bit);
+        self.count -= 1;
+        self.at = start;
+        Some(start)
+    }
+
+    /// Takes the last token back, as nothing fits after it, and finds what else there is.
+    fn take_back(&mut self, found: &mut Prefixes) -> bool {
+        let end = self.at;
+        let Some(start) = self.forget() else { return false };
+        mark(self.marks, end, |marks, bit| marks.dead |= bit);
+        self.find_before(found);
+        // Longer tokens than the one taken back have been tried, unless it came first as a repetition.
+        let is_again = self.before.is_some_and(|(_, length)| length >= REPEATED && length == end - start);
+        let tried = if is_again { self.piece.len() } else { end - 1 };
+        self.vocabulary.trie.prefixes(self.piece.get(start..tried).unwrap_or(&[]), found);
+        true
+    }
+
+    fn find_before(&mut self, found: &mut Prefixes) {
+        self.before = last_start(self.marks, self.at).and_then(|before| {
+            self.vocabulary.trie.prefixes(self.piece.get(before..self.at).unwrap_or(&[]), found);
+            found.pop(&self.vocabulary.trie)
+        });
+    }
+
+    /// Has the ranked merges show the way from a place some way back. Their tokens stay apart, so where the
+    /// first one also stays apart from the token before, the tokens are what the merges make of the text so
+    /// far, like any others. The last ones may change with what follows and are left out.
+    fn ask(&mut self, found: &mut Prefixes, ranked: &mut Ranked) {
+        self.misses = 0;
+        self.ask_at = self.at + ASK_AGAIN;
+        let asked = self.at;
+        while asked - self.at < WINDOW_EDGE && self.forget().is_some() {}
+        self.find_before(found);
+        let window = self.rest().get(..WINDOW).unwrap_or(self.rest());
+        let is_last = self.at + window.len() == self.piece.len();
+        let edge = self.at + if is_last { window.len() } else { window.len() - WINDOW_EDGE };
+        let mut tokens = ranked.tokens(self.vocabulary, window).peekable();
+        let first = tokens.peek().copied();
+        if let (Some((before, _)), Some((first, _))) = (self.before, first)
+            && !self.vocabulary.stay_apart(before, first)
+        {
+            return;
+        }
+        for token in tokens {
+            if self.at + token.1 > edge {
+                break;
+            }
+            self.take(token);
         }
     }
 }

@@ -6,11 +6,13 @@ mod classes;
 mod image;
 mod joined;
 mod merge;
+mod ranked;
 #[cfg(test)]
 mod samples;
 mod split;
 #[cfg(test)]
 mod tests;
+mod trie;
 mod vocabulary;
 mod work;
 

@@ -140,18 +140,22 @@ fn the_work_is_linear() {
         let mut random = samples::Random::new(7);
         (0..40_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
     };
+    let near: Vec<String> = ["\t", "a", "\n", "  \t"]
+        .iter()
+        .flat_map(|odd| {
+            [3, 17, 83, 127].map(|run| format!("{}{odd}", " ".repeat(run)).repeat(40_000 / (run + 2)))
+        })
+        .collect();
     let units = samples::UNITS.iter().map(|unit| unit.repeat(40_000 / unit.len()));
     let made_up = (0..60).map(|seed| samples::text(seed, 40_000, &|_| b" =-=-=-= ".to_vec()));
-    for text in units.chain(made_up).chain([letters]) {
+    for text in units.chain(made_up).chain(near).chain([letters]) {
         let twice = text.repeat(2);
         for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
             let once = steps_of(|| _ = encoding.count(&text));
             let double = steps_of(|| _ = encoding.count(&twice));
             let start: String = text.chars().take(20).collect();
             assert!(double <= once * 21 / 10 + 40_000, "{start:?}: {once}, then {double}");
-            if once > 25 * text.len() as u64 {
-                println!("{encoding:?} {start:?} {}", once / text.len() as u64);
-            }
+            assert!(once <= 40 * text.len() as u64, "{start:?}: {once} for {}", text.len());
         }
     }
 }

@@ -15,7 +15,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, bpe) in [("o200k", tiktoken_rs::o200k_base()?), ("cl100k", tiktoken_rs::cl100k_base()?)] {
         let tokens = ordinary_tokens(&bpe);
         let splits = splits::splits(&tokens)?;
-        fs::write(out.join(format!("{name}.units")), trie::units(&tokens)?)?;
+        let trie = trie::trie(&tokens)?;
+        for (part, bytes) in [
+            ("labels", trie.labels),
+            ("counts", trie.counts),
+            ("values", trie.values),
+            ("bases", trie.bases),
+            ("ranks", trie.ranks),
+        ] {
+            fs::write(out.join(format!("{name}.{part}")), bytes)?;
+        }
+        fs::write(out.join(format!("{name}.size")), trie.units.to_string())?;
         fs::write(out.join(format!("{name}.low")), splits.low)?;
         fs::write(out.join(format!("{name}.high")), splits.high)?;
     }

@@ -1,86 +1,87 @@
-//! All tokens as a trie in a double array; `src/lib.rs` says what a unit holds.
+//! All tokens as a trie, breadth first, and where its nodes lie in a double array; `src/lib.rs` says how.
 
 use std::collections::VecDeque;
 
-const LEAF: u32 = 1 << 9;
-const HAS_VALUE: u32 = 1 << 10;
-const PAYLOAD_SHIFT: u32 = 11;
-/// No byte has these labels.
-const EMPTY: u32 = 256;
-const VALUE: u32 = 257;
 /// Room for the children of the last base.
 const ALPHABET: usize = 257;
 /// Where a place is looked for, counted from the end.
 const WINDOW: usize = 2_048;
 
-/// The units' bytes, little endian.
-pub fn units(tokens: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+#[derive(Default)]
+pub struct Trie {
+    pub labels: Vec<u8>,
+    pub counts: Vec<u8>,
+    pub values: Vec<u8>,
+    /// In halves: the lower bytes, then the higher ones.
+    pub bases: Vec<u8>,
+    /// In thirds.
+    pub ranks: Vec<u8>,
+    pub units: usize,
+}
+
+pub fn trie(tokens: &[Vec<u8>]) -> Result<Trie, String> {
     let mut sorted: Vec<(&[u8], u32)> = tokens.iter().map(Vec::as_slice).zip(0..).collect();
     sorted.sort_unstable();
-    let mut array = Array { units: vec![EMPTY; ALPHABET], first_free: 1, bases: Vec::new() };
-    // Unit 0 is the root. Breadth first, so that the units of short prefixes are neighbours.
-    let mut queue = VecDeque::from([(0, 0, sorted.as_slice())]);
-    while let Some((unit, depth, range)) = queue.pop_front() {
+    let mut array = Array { taken: vec![true], first_free: 1, bases: Vec::new() };
+    let mut trie = Trie::default();
+    let (mut bases, mut ranks) = (Vec::new(), Vec::new());
+    let (mut last_single, mut last_first) = (0, 0);
+    let mut queue = VecDeque::from([(0, sorted.as_slice())]);
+    while let Some((depth, range)) = queue.pop_front() {
         let (value, rest) = match range.split_first() {
             Some(((token, rank), rest)) if token.len() == depth => (Some(*rank), rest),
             _ => (None, range),
         };
-        if let (Some(rank), []) = (value, rest) {
-            array.or(unit, LEAF | rank << PAYLOAD_SHIFT)?;
-            continue;
-        }
+        ranks.extend(value);
         let label = |(token, _): &(&[u8], u32)| token.get(depth).copied().unwrap_or_default();
         let children: Vec<&[(&[u8], u32)]> = rest.chunk_by(|a, b| label(a) == label(b)).collect();
         let labels: Vec<u8> = children.iter().filter_map(|child| child.first().map(label)).collect();
+        // Only the root has 256.
+        trie.counts.push(u8::try_from(labels.len()).unwrap_or(u8::MAX));
+        if labels.is_empty() {
+            continue;
+        }
+        trie.values.push(value.is_some().into());
         let base = array.place(&labels, value.is_some())?;
-        let flag = if value.is_some() { HAS_VALUE } else { 0 };
-        array.or(unit, flag | u32::try_from(base).map_err(|error| error.to_string())? << PAYLOAD_SHIFT)?;
-        if let Some(rank) = value {
-            array.set(base, VALUE | rank << PAYLOAD_SHIFT)?;
-        }
-        for (label, child) in labels.iter().zip(children) {
-            let at = base + 1 + usize::from(*label);
-            array.set(at, u32::from(*label))?;
-            queue.push_back((at, depth + 1, child));
-        }
+        // Nodes that need one unit fill the free ones one after the other: their step is mostly one.
+        let last_first =
+            if labels.len() == 1 && value.is_none() { &mut last_single } else { &mut last_first };
+        let first = base + usize::from(labels.first().copied().unwrap_or_default());
+        bases.push(i16::try_from(first as i64 - *last_first).map_err(|error| error.to_string())?);
+        *last_first = first as i64;
+        trie.labels.extend(&labels);
+        queue.extend(children.into_iter().map(|child| (depth + 1, child)));
     }
-    array.set(0, array.get(0) & !0x1ff | VALUE)?;
-    Ok(array.units.iter().flat_map(|unit| unit.to_le_bytes()).collect())
+    trie.bases = planes(&bases, |base: &i16, byte| base.to_le_bytes().get(byte).copied(), 2);
+    trie.ranks = planes(&ranks, |rank: &u32, byte| rank.to_le_bytes().get(byte).copied(), 3);
+    // The last base's children, there or not, must be inside.
+    trie.units = array.taken.len() + ALPHABET;
+    Ok(trie)
+}
+
+/// First all lowest bytes, then the next: each compresses better among its like.
+fn planes<T>(values: &[T], byte: impl Fn(&T, usize) -> Option<u8>, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .flat_map(|plane| values.iter().filter_map(|value| byte(value, plane)).collect::<Vec<u8>>())
+        .collect()
 }
 
 struct Array {
-    units: Vec<u32>,
+    taken: Vec<bool>,
     first_free: usize,
     /// No two nodes have the same base: the label alone then tells whose child a unit is.
     bases: Vec<bool>,
 }
 
 impl Array {
-    fn get(&self, at: usize) -> u32 {
-        self.units.get(at).copied().unwrap_or(EMPTY)
-    }
-
     fn is_free(&self, at: usize) -> bool {
-        at > 0 && self.get(at) == EMPTY
-    }
-
-    fn set(&mut self, at: usize, unit: u32) -> Result<(), String> {
-        // The last base's children, there or not, must be inside.
-        if self.units.len() < at + ALPHABET {
-            self.units.resize(at + ALPHABET, EMPTY);
-        }
-        *self.units.get_mut(at).ok_or("no such unit")? = unit;
-        Ok(())
-    }
-
-    fn or(&mut self, at: usize, bits: u32) -> Result<(), String> {
-        self.set(at, self.get(at) | bits)
+        self.taken.get(at) != Some(&true)
     }
 
     /// The first base where the value, if any, and all children find their unit free.
     fn place(&mut self, labels: &[u8], has_value: bool) -> Result<usize, String> {
         // Few gaps far behind the end can still be filled; looking there would take longest.
-        self.first_free = self.first_free.max(self.units.len().saturating_sub(ALPHABET + WINDOW));
+        self.first_free = self.first_free.max(self.taken.len().saturating_sub(WINDOW));
         while !self.is_free(self.first_free) {
             self.first_free += 1;
         }
@@ -92,10 +93,22 @@ impl Array {
         };
         let base =
             (self.first_free.saturating_sub(lowest)..).find(fits).ok_or_else(|| "no room".to_owned())?;
-        if self.bases.len() <= base {
-            self.bases.resize(base + 1, false);
+        take(&mut self.bases, base);
+        if has_value {
+            take(&mut self.taken, base);
         }
-        *self.bases.get_mut(base).ok_or("no such base")? = true;
+        for label in labels {
+            take(&mut self.taken, base + 1 + usize::from(*label));
+        }
         Ok(base)
+    }
+}
+
+fn take(places: &mut Vec<bool>, at: usize) {
+    if places.len() <= at {
+        places.resize(at + 1, false);
+    }
+    if let Some(place) = places.get_mut(at) {
+        *place = true;
     }
 }

@@ -5,16 +5,25 @@
 /// A vocabulary. Tokens are named by their rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Vocabulary {
-    /// The trie of all tokens, a double array of little-endian units; unit 0 is its root.
-    ///
-    /// Bits 0–8: the label, that is the byte that leads here; 256 where nothing is, 257 for a value.
-    /// Bit 9: a token ends here and no other goes on; bits 11–31 are its rank.
-    /// Bit 10: a token ends here and others go on; its rank is in bits 11–31 of the unit at the base.
-    /// Bits 11–31: the base; the child for a byte is the unit at base + 1 + byte.
-    pub units: &'static [[u8; 4]],
-    /// The low 16 bits of the ranks of the two parts whose merge is the token, little endian.
+    /// The trie of all tokens, its nodes breadth first. Per node but the root: the byte that leads to it.
+    pub labels: &'static [u8],
+    /// Per node: how many children it has. The root's 255 are 256.
+    pub counts: &'static [u8],
+    /// Per node with children: whether a token ends there, 1 or 0.
+    pub values: &'static [u8],
+    /// Per node with children: its base in a double array plus its first child's byte, less the same of the
+    /// node before that also needs one unit, or more than one; two's complement, first the low bytes of all, then the high ones. The child for a byte
+    /// is the unit at base + 1 + byte, the unit at the base is for the rank if there is one, and no unit is
+    /// used twice, no base either.
+    pub bases: &'static [u8],
+    /// Per node where a token ends: its rank; first the lowest bytes of all, then the higher, then the
+    /// highest ones.
+    pub ranks: &'static [u8],
+    /// How many units the double array has.
+    pub units: usize,
+    /// The low 16 bits of the ranks of the two parts whose merge is the token, per rank.
     pub split_low: &'static [[u8; 4]],
-    /// Their higher bits: the left part's in the low half.
+    /// The highest bits of both parts' ranks: the left part's in the low half.
     pub split_high: &'static [u8],
 }
 
@@ -22,14 +31,34 @@ const fn words(bytes: &'static [u8]) -> &'static [[u8; 4]] {
     bytes.as_chunks().0
 }
 
+/// Decimal digits.
+const fn number(mut digits: &[u8]) -> usize {
+    let mut number = 0;
+    while let [digit, rest @ ..] = digits {
+        number = number * 10 + (*digit - b'0') as usize;
+        digits = rest;
+    }
+    number
+}
+
 pub static O200K: Vocabulary = Vocabulary {
-    units: words(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.units"))),
+    labels: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.labels")),
+    counts: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.counts")),
+    values: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.values")),
+    bases: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.bases")),
+    ranks: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.ranks")),
+    units: number(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.size"))),
     split_low: words(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.low"))),
     split_high: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.high")),
 };
 
 pub static CL100K: Vocabulary = Vocabulary {
-    units: words(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.units"))),
+    labels: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.labels")),
+    counts: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.counts")),
+    values: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.values")),
+    bases: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.bases")),
+    ranks: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.ranks")),
+    units: number(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.size"))),
     split_low: words(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.low"))),
     split_high: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.high")),
 };
