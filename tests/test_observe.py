@@ -51,6 +51,15 @@ def test_what_would_be_refused_goes_through_unchanged(
     assert [request.body for request in stack.upstream.requests] == [body]
 
 
+def test_a_caller_s_key_never_reaches_the_provider(stack: Stack, tenant: Tenant) -> None:
+    stack.upstream.handler = chat.raw_json(b"{}")
+    for path in ("/v1/audio", chat.PATH):
+        assert stack.post([("x-api-key", tenant.key), ("x-tokengate-x", "1")], b"{}", path).status == 200
+    for request in stack.upstream.requests:
+        names = [name.lower() for name, _ in request.headers]
+        assert "x-api-key" not in names and "x-tokengate-x" not in names
+
+
 def test_no_key(stack: Stack) -> None:
     response = http1.request(stack.envoy.port, "POST", chat.PATH, [], chat.encode(chat.body()))
     assert response.status == 200

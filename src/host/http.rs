@@ -229,6 +229,7 @@ pub fn reserve_answer(body_size: usize) -> Event<'static> {
         Some(_) => Event::ReserveFailed(Failure::Unusable),
     }
 }
+
 fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Used => "used",

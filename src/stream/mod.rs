@@ -142,18 +142,18 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     let Config { identity, paths, max_body_bytes, .. } = env.config;
     let format = BodyFormat::of_accept(headers.get("accept"));
     let class = paths::classify(paths, headers);
-    match class {
-        Class::Preflight => return (Stream::PassedThrough, Vec::new()),
-        Class::Unknown => {
-            let method = headers.text(":method").unwrap_or("?");
-            let path = headers.text(":path").unwrap_or("?").split(['?', '#']).next().unwrap_or("?");
-            let path: String = path.chars().take(128).collect();
-            return Stream::refuse(env, Refusal::unknown_endpoint(method, &path), format);
-        }
-        Class::Metered | Class::Listed | Class::Passed => {}
+    if class == Class::Preflight {
+        return (Stream::PassedThrough, Vec::new());
     }
+    // Before anything can be let go: also what is only observed must not take a credential along.
     let removals = identity::headers_to_remove(identity, headers);
     let mut effects: Vec<Effect> = removals.into_iter().map(Effect::RemoveRequestHeader).collect();
+    if class == Class::Unknown {
+        let method = headers.text(":method").unwrap_or("?");
+        let path = headers.text(":path").unwrap_or("?").split(['?', '#']).next().unwrap_or("?");
+        let path: String = path.chars().take(128).collect();
+        return with(effects, Stream::refuse(env, Refusal::unknown_endpoint(method, &path), format));
+    }
     if class == Class::Passed {
         return (Stream::PassedThrough, effects);
     }

@@ -431,6 +431,7 @@ fn observing_refuses_nothing_and_says_what_it_would() {
         let mut proxy = Proxy::new().observing();
         proxy.headers(headers).step(Event::RequestEnd { body: body.as_bytes() });
         assert!(!proxy.stream.holds_request(), "{code}");
+        assert!(proxy.effects.contains(&Effect::RemoveRequestHeader("authorization".to_owned())), "{code}");
         proxy.head(200, true).step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true);
         assert!(proxy.replies().is_empty() && proxy.reserves().is_empty() && proxy.settles().is_empty());
         assert!(

@@ -22,15 +22,10 @@ pub fn count_message(encoding: Encoding, model: &str, message: &[Member<'_>]) ->
     message.iter().map(member).fold(MESSAGE_OVERHEAD, u64::saturating_add)
 }
 
-/// Tokens of a value's raw JSON, for members that no rule covers.
-pub fn count_raw(encoding: Encoding, raw: &str) -> u64 {
-    encoding.count(raw)
-}
-
 fn count_value(encoding: Encoding, raw: &str) -> u64 {
     match text(raw) {
         Some(text) => encoding.count(&text),
-        None => count_raw(encoding, raw),
+        None => encoding.count(raw),
     }
 }
 
@@ -57,7 +52,7 @@ fn count_part(encoding: Encoding, model: &str, raw: &str) -> u64 {
             Some(image) => image::tokens(model, is_low_detail(image)),
         },
         Some("input_audio" | "file") => MEDIA_TOKENS,
-        _ => count_raw(encoding, raw),
+        _ => encoding.count(raw),
     }
 }
 

@@ -16,7 +16,7 @@ mod trie;
 mod vocabulary;
 mod work;
 
-pub use chat::{PROMPT_OVERHEAD, count_message, count_raw};
+pub use chat::{PROMPT_OVERHEAD, count_message};
 pub use joined::Joined;
 
 use merge::{Scratch, count_piece};

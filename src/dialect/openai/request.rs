@@ -3,7 +3,7 @@
 use crate::dialect::BadRequest;
 use crate::edits::{Edit, Edits};
 use crate::json::{Member, elements, members, number, text};
-use crate::tokenizer::{Encoding, PROMPT_OVERHEAD, count_message, count_raw};
+use crate::tokenizer::{Encoding, PROMPT_OVERHEAD, count_message};
 
 /// The members that must not be given twice.
 const ACTED_ON: [&str; 7] =
@@ -69,7 +69,7 @@ impl ChatRequest<'_> {
     /// Prompt tokens, for a model by its normalised name.
     pub fn prompt_tokens(&self, encoding: Encoding, model: &str) -> u64 {
         let messages = self.messages.iter().map(|message| count_message(encoding, model, message));
-        let raw = self.counted_raw.iter().map(|raw| count_raw(encoding, raw));
+        let raw = self.counted_raw.iter().map(|raw| encoding.count(raw));
         messages.chain(raw).fold(PROMPT_OVERHEAD, u64::saturating_add)
     }
 }
