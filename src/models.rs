@@ -13,12 +13,21 @@ pub struct Models {
 /// A model as one request sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The canonical name, or the client's own spelling while there is no list.
+    /// The canonical name, or the client's own spelling where the list has none.
     pub name: String,
+    /// The name is the policy's.
+    pub is_listed: bool,
     pub encoding: Encoding,
     pub max_output_tokens: Option<u64>,
     pub default_output_tokens: Option<u64>,
     pub reasoning: bool,
+}
+
+impl Model {
+    /// For metrics and logs, where a client's own text has no place.
+    pub fn label(&self) -> &str {
+        if self.is_listed { &self.name } else { "unlisted" }
+    }
 }
 
 impl Models {
@@ -40,6 +49,7 @@ impl Models {
                 Model {
                     encoding: Encoding::for_model(&name),
                     name,
+                    is_listed: false,
                     max_output_tokens: None,
                     default_output_tokens: None,
                     reasoning: false,
@@ -51,6 +61,7 @@ impl Models {
     fn listed(info: &ModelInfo) -> Model {
         Model {
             name: info.name.clone(),
+            is_listed: true,
             encoding: Encoding::by_name(&info.tokenizer).unwrap_or_else(|| Encoding::for_model(&info.name)),
             max_output_tokens: info.max_output_tokens,
             default_output_tokens: info.default_output_tokens,

@@ -17,6 +17,15 @@ struct Entry {
     item: SettleItem,
     reserved_at: u64,
     queued_at: u64,
+    was_sent: bool,
+}
+
+/// Items that are sent together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub items: Vec<SettleItem>,
+    /// How many of them were sent before.
+    pub repeated: usize,
 }
 
 /// Times are milliseconds of one clock that the caller reads.
@@ -58,20 +67,25 @@ impl Outbox {
         self.dropped
     }
 
+    /// Items that wait or are under way.
+    pub fn len(&self) -> usize {
+        self.waiting.len() + self.in_flight.len()
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.in_flight.is_empty()
+        self.len() == 0
     }
 
     /// Queues a settle. When full, the oldest gives way.
     pub fn push(&mut self, item: SettleItem, reserved_at: u64, now: u64) {
-        if self.waiting.len() + self.in_flight.len() >= self.max_items && self.waiting.pop_front().is_some() {
+        if self.len() >= self.max_items && self.waiting.pop_front().is_some() {
             self.dropped += 1;
         }
-        self.waiting.push_back(Entry { item, reserved_at, queued_at: now });
+        self.waiting.push_back(Entry { item, reserved_at, queued_at: now, was_sent: false });
     }
 
     /// The next batch, when one is due. One is under way at a time.
-    pub fn next_batch(&mut self, now: u64) -> Option<Vec<SettleItem>> {
+    pub fn next_batch(&mut self, now: u64) -> Option<Batch> {
         if !self.in_flight.is_empty() || now < self.next_at {
             return None;
         }
@@ -80,13 +94,16 @@ impl Outbox {
         self.dropped += (before - self.waiting.len()) as u64;
         let count = self.batch.min(self.waiting.len());
         self.in_flight = self.waiting.drain(..count).collect();
-        let items = self.in_flight.iter().map(|entry| {
+        let repeated = self.in_flight.iter().filter(|entry| entry.was_sent).count();
+        let items = self.in_flight.iter_mut().map(|entry| {
+            entry.was_sent = true;
             let mut item = entry.item.clone();
             item.age_ms = now.saturating_sub(entry.reserved_at);
             item.queued_ms = now.saturating_sub(entry.queued_at);
             item
         });
-        Some(items.collect()).filter(|batch: &Vec<SettleItem>| !batch.is_empty())
+        let items: Vec<_> = items.collect();
+        (!items.is_empty()).then_some(Batch { items, repeated })
     }
 
     /// Tells what became of the batch under way. `jitter` is any random number.
@@ -143,21 +160,25 @@ mod tests {
         }
     }
 
-    fn ids(batch: Option<Vec<SettleItem>>) -> Vec<String> {
-        batch.unwrap_or_default().iter().map(|item| item.id.as_str().get(..2).unwrap().to_owned()).collect()
+    fn ids(batch: Option<Batch>) -> Vec<String> {
+        let items = batch.map(|batch| batch.items).unwrap_or_default();
+        items.iter().map(|item| item.id.as_str().get(..2).unwrap().to_owned()).collect()
     }
 
     #[test]
     fn a_batch_is_repeated_until_it_is_taken() {
         let mut outbox = Outbox::new(16);
         outbox.push(item(1), 900, 1_000);
-        let batch = outbox.next_batch(1_050).unwrap();
-        assert_eq!((batch.first().unwrap().age_ms, batch.first().unwrap().queued_ms), (150, 50));
+        let Batch { items, repeated } = outbox.next_batch(1_050).unwrap();
+        assert_eq!((items.first().unwrap().age_ms, items.first().unwrap().queued_ms), (150, 50));
+        assert_eq!(repeated, 0);
         outbox.push(item(2), 1_060, 1_060);
         assert_eq!(outbox.next_batch(1_070), None, "one at a time");
         outbox.delivered(Delivery::Failed, 2_000, 0);
         assert_eq!(outbox.next_batch(2_099), None, "backs off");
-        assert_eq!(ids(outbox.next_batch(2_100)), ["01", "02"]);
+        let second = outbox.next_batch(2_100).unwrap();
+        assert_eq!(second.repeated, 1);
+        assert_eq!(ids(Some(second)), ["01", "02"]);
         outbox.delivered(Delivery::Taken, 2_200, 0);
         assert!(outbox.is_empty() && outbox.dropped() == 0);
         assert_eq!(outbox.next_batch(9_000), None);

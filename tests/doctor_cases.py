@@ -136,7 +136,7 @@ CASES = [
     error("durations", {"route timeout": 0}, "0 is no duration", "route.timeout"),
     error("durations", {"quota connect_timeout": "250ms"}, "connect_timeout: 0.25s"),
     warning("stats_tags", {"bootstrap stats_config": DROP}, "label of `decision`", "stats_config.stats_tags"),
-    warning("stats_tags", {"bootstrap stats_config/stats_tags/1/tag_name": "result"}, "label of `outcome`"),
+    warning("stats_tags", {"bootstrap stats_config/stats_tags/2/tag_name": "result"}, "label of `outcome`"),
     # Routes.
     warning("metered_route", {"entry match": {"prefix": "/v2/"}}, "/v1/chat/completions", "route_config"),
     warning("metered_route", {"entry typed_per_filter_config": SWITCHED_OFF}, "nothing is metered"),

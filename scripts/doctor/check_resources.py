@@ -21,8 +21,16 @@ _PROTOCOL_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 # A statistic of the filter for each label in its names.
 _LABELLED = {
-    "decision": ("wasmcustom.tokengate_requests_decision=admitted", "admitted"),
-    "outcome": ("wasmcustom.tokengate_settles_outcome=used", "used"),
+    "decision": ("wasmcustom.tokengate_requests_decision=admitted_dialect=openai_model=my_model-4.1", "admitted"),
+    "dialect": ("wasmcustom.tokengate_requests_decision=admitted_dialect=openai_model=my_model-4.1", "openai"),
+    "model": ("wasmcustom.tokengate_requests_decision=admitted_dialect=openai_model=my_model-4.1", "my_model-4.1"),
+    "outcome": ("wasmcustom.tokengate_settles_outcome=used_model=gpt-4o", "used"),
+    "class": ("wasmcustom.tokengate_settled_tokens_class=cache_read_model=gpt-4o", "cache_read"),
+    "member": ("wasmcustom.tokengate_body_refusals_member=max_tokens", "max_tokens"),
+    "cause": ("wasmcustom.tokengate_reserve_failures_cause=deadline", "deadline"),
+    "by": ("wasmcustom.tokengate_degraded_by=filter", "filter"),
+    "status": ("wasmcustom.tokengate_settle_answers_status=already_settled", "already_settled"),
+    "encoding": ("wasmcustom.tokengate_tokenizer_loads_encoding=o200k_base", "o200k_base"),
 }
 
 

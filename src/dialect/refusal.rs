@@ -170,6 +170,11 @@ impl Refusal {
         }
     }
 
+    /// Where the refusal is for the body: the member that it is for, `body` for the whole.
+    pub fn body_member(&self) -> Option<&'static str> {
+        matches!(self.status, 400 | 413 | 415).then(|| self.param.unwrap_or("body"))
+    }
+
     pub fn reply(self, format: BodyFormat) -> LocalReply {
         let limit = self.limit.as_ref().map(limit_object);
         let (content_type, body) = match format {

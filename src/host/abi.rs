@@ -54,6 +54,7 @@ unsafe extern "C" {
         data_size: usize,
     ) -> u32;
     fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -70,6 +71,7 @@ unsafe extern "C" {
     fn proxy_set_effective_context(context: u32) -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
     fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+    fn proxy_record_metric(id: u32, value: u64) -> u32;
     fn proxy_done() -> u32;
 }
 
@@ -165,6 +167,12 @@ pub fn integer_property(path: &[&str]) -> Option<i64> {
     property(path)?.try_into().ok().map(i64::from_le_bytes)
 }
 
+/// Sets a text of the stream that access logs show as `%FILTER_STATE(wasm.<name>:PLAIN)%`.
+pub fn set_filter_state(name: &str, value: &str) {
+    // SAFETY: the slices outlive the call. Where the host refuses it the log lacks a text.
+    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+}
+
 pub fn resume_request() -> bool {
     // SAFETY: no pointers.
     unsafe { proxy_continue_stream(0) == OK }
@@ -191,10 +199,14 @@ pub fn send_local_response(status: u16, details: &str, headers: &[(&str, &str)],
 
 /// Milliseconds of the host's clock.
 pub fn now_ms() -> u64 {
+    now_us() / 1_000
+}
+
+pub fn now_us() -> u64 {
     let mut nanoseconds = 0;
     // SAFETY: the pointer is valid for writing during the call.
     match unsafe { proxy_get_current_time_nanoseconds(&mut nanoseconds) } {
-        OK => nanoseconds / 1_000_000,
+        OK => nanoseconds / 1_000,
         _ => 0,
     }
 }
@@ -210,20 +222,33 @@ pub fn set_effective_context(context: u32) -> bool {
     unsafe { proxy_set_effective_context(context) == OK }
 }
 
-pub fn define_counter(name: &str) -> Option<u32> {
-    const COUNTER: u32 = 0;
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum MetricKind {
+    Counter = 0,
+    Gauge = 1,
+    Histogram = 2,
+}
+
+pub fn define_metric(kind: MetricKind, name: &str) -> Option<u32> {
     let mut id = 0;
     // SAFETY: the slice outlives the call; the pointer is valid for writing during it.
-    let status = unsafe { proxy_define_metric(COUNTER, name.as_ptr(), name.len(), &mut id) };
+    let status = unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &mut id) };
     (status == OK).then_some(id)
 }
 
-/// Adds to a counter. The host refuses to add nothing.
-pub fn increment(id: u32, amount: u64) {
-    if let Ok(amount @ 1..) = i64::try_from(amount) {
+/// Adds to a counter or gauge. The host refuses to add nothing, and to take from a counter.
+pub fn increment(id: u32, amount: i64) {
+    if amount != 0 {
         // SAFETY: no pointers.
         let _ = unsafe { proxy_increment_metric(id, amount) };
     }
+}
+
+/// Puts a value into a histogram.
+pub fn record(id: u32, value: u64) {
+    // SAFETY: no pointers.
+    let _ = unsafe { proxy_record_metric(id, value) };
 }
 
 /// Ends a root context whose `on_done` said to wait.

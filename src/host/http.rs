@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use tokengate_api::{Outcome, RESERVE_PATH, ReserveRequest};
+use tokengate_api::{RESERVE_PATH, ReserveRequest};
 
 use super::abi::{self, Buffer, Map};
 use super::random;
@@ -37,8 +37,12 @@ pub struct Running {
     received_at_headers: Option<i64>,
     /// Bytes of the answer in the current callback.
     chunk_bytes: usize,
-    /// When the current callback began.
+    /// When the current callback began, in microseconds.
     callback_began: u64,
+    /// What the callbacks of the request have taken so far, in microseconds.
+    counting_us: u64,
+    /// When the reserve was sent first, in microseconds.
+    reserve_sent: u64,
     /// The reserve under way.
     call: Option<u32>,
 }
@@ -55,6 +59,8 @@ impl Http {
                 received_at_headers: None,
                 chunk_bytes: 0,
                 callback_began: 0,
+                counting_us: 0,
+                reserve_sent: 0,
                 call: None,
             })
         });
@@ -88,7 +94,10 @@ impl Running {
 
     /// Steps the stream and does what it says, in the effective context.
     pub fn step(&mut self, event: Event<'_>) {
-        self.callback_began = abi::now_ms();
+        self.callback_began = abi::now_us();
+        if matches!(event, Event::ReserveAnswer(_)) {
+            self.shared.metrics.reserve_took(self.callback_began.saturating_sub(self.reserve_sent));
+        }
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let models = self.shared.models.borrow().clone();
@@ -100,6 +109,10 @@ impl Running {
             };
             let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
             self.stream = stream;
+            if self.reserve_sent == 0 {
+                let spent = abi::now_us().saturating_sub(self.callback_began);
+                self.counting_us = self.counting_us.saturating_add(spent);
+            }
             for effect in effects {
                 if let Err(failure) = self.carry_out(effect) {
                     next = Some(failure);
@@ -121,6 +134,8 @@ impl Running {
                 self.shared.repeat(Repeat { stream, request, timeout_ms, queued_at: abi::now_ms() });
             }
             Effect::Reserve { request, timeout_ms } => {
+                self.reserve_sent = abi::now_us();
+                self.shared.metrics.counting_took(self.counting_us);
                 self.call = self.reserve(&request, timeout_ms);
                 if self.call.is_none() {
                     return Err(Event::ReserveFailed(Failure::Unusable));
@@ -142,11 +157,9 @@ impl Running {
             Effect::ReplaceResponseBody(bytes) => {
                 abi::replace_prefix(Buffer::ResponseBody, self.chunk_bytes, &bytes);
             }
-            Effect::CountDecision(decision) => {
-                self.shared.metrics.add("requests", Some(("decision", &decision)), 1);
-            }
+            Effect::Measure(measure) => self.shared.metrics.measure(&measure),
+            Effect::Log(field, text) => abi::set_filter_state(field.name(), &text),
             Effect::Settle { item, reserved_at } => {
-                self.shared.metrics.add("settles", Some(("outcome", outcome(item.outcome))), 1);
                 self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
             }
             Effect::RefreshModels => self.shared.refresh_models.set(true),
@@ -158,7 +171,7 @@ impl Running {
         let body = serde_json::to_vec(request).ok()?;
         // Envoy's timers count from the start of the event loop's round: what this callback has taken
         // already, counting a long prompt or loading an encoding, is not the service's time.
-        let spent = abi::now_ms().saturating_sub(self.callback_began);
+        let spent = abi::now_us().saturating_sub(self.callback_began) / 1_000;
         let timeout_ms = timeout_ms.saturating_add(u32::try_from(spent).unwrap_or(0));
         self.shared.call("POST", RESERVE_PATH, Some(&body), timeout_ms)
     }
@@ -227,15 +240,6 @@ pub fn reserve_answer(body_size: usize) -> Event<'static> {
             }
         }
         Some(_) => Event::ReserveFailed(Failure::Unusable),
-    }
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Used => "used",
-        Outcome::Estimated => "estimated",
-        Outcome::Held => "held",
-        Outcome::Released => "released",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -14,8 +15,9 @@ use super::metrics::Metrics;
 use super::random;
 use crate::config::Config;
 use crate::models::Models;
-use crate::outbox::{Delivery, Outbox};
+use crate::outbox::{Batch, Delivery, Outbox};
 use crate::stream::{Event, Failure};
+use crate::tokenizer::Encoding;
 
 /// Deadline of a settle and of fetching the model list.
 const CALL_TIMEOUT_MS: u32 = 1_000;
@@ -112,8 +114,9 @@ impl Root {
     }
 
     fn send_settles(&mut self, shared: &Shared, now: u64) {
-        let Some(batch) = shared.outbox.borrow_mut().next_batch(now) else { return };
-        self.settle_call = send(shared, &batch);
+        let Some(Batch { items, repeated }) = shared.outbox.borrow_mut().next_batch(now) else { return };
+        shared.metrics.settles_sent((items.len() - repeated) as u64, repeated as u64);
+        self.settle_call = send(shared, &items);
         if self.settle_call.is_none() {
             shared.outbox.borrow_mut().delivered(Delivery::Failed, now, random::jitter());
         }
@@ -121,9 +124,15 @@ impl Root {
 
     fn settles_answered(&mut self, shared: &Shared, now: u64, body_size: usize) {
         let delivery = match call_status().as_deref() {
-            Some("200") => {
-                read_json::<SettleResponse>(body_size).map_or(Delivery::Failed, |_| Delivery::Taken)
-            }
+            Some("200") => match read_json::<SettleResponse>(body_size) {
+                None => Delivery::Failed,
+                Some(answer) => {
+                    for result in answer.results {
+                        shared.metrics.settle_answered(result.status);
+                    }
+                    Delivery::Taken
+                }
+            },
             Some("400" | "413" | "422") => Delivery::Rejected,
             _ => Delivery::Failed,
         };
@@ -133,7 +142,7 @@ impl Root {
             outbox.dropped()
         };
         if dropped > self.dropped_logged {
-            shared.metrics.add("settles_dropped", None, dropped - self.dropped_logged);
+            shared.metrics.settles_dropped(dropped - self.dropped_logged);
             log::warn!("tokengate: {dropped} settles given up so far; their holds stay charged");
             self.dropped_logged = dropped;
         }
@@ -230,6 +239,18 @@ fn send(shared: &Shared, batch: &[SettleItem]) -> Option<u32> {
     shared.call("POST", SETTLE_PATH, Some(&body), CALL_TIMEOUT_MS)
 }
 
+/// What is not an event of a stream's.
+fn tell_state(shared: &Shared) {
+    /// Vocabularies belong to the VM, which several root contexts may share.
+    static TOLD: [AtomicBool; Encoding::ALL.len()] = [const { AtomicBool::new(false) }; Encoding::ALL.len()];
+    for (encoding, told) in Encoding::ALL.into_iter().zip(&TOLD) {
+        if encoding.is_loaded() && !told.swap(true, Ordering::Relaxed) {
+            shared.metrics.tokenizer_loaded(encoding.name());
+        }
+    }
+    shared.metrics.outbox_depth(shared.outbox.borrow().len());
+}
+
 /// The status of the call being answered; none when it was reset.
 fn call_status() -> Option<String> {
     abi::headers(Map::CallResponse).text(":status").map(str::to_owned)
@@ -292,6 +313,7 @@ impl RootContext for Root {
         self.send_repeats(&shared, now);
         self.look_after(&shared, now);
         self.send_settles(&shared, now);
+        tell_state(&shared);
         self.say_goodbye(&shared, now);
     }
 

@@ -1,7 +1,10 @@
 //! A request that was let go on: its answer passes through, and its end is charged.
 
-use super::charge::{self, Ending, Response};
+use tokengate_api::{Outcome, Usage};
+
+use super::charge::{self, Charge, Ending, Response};
 use super::relay::Relay;
+use super::report::{Measure, far_apart};
 use super::reserving::Hold;
 use super::{Effect, Env, ResponseHead, Step, Stream};
 use crate::config::RateLimit;
@@ -42,8 +45,9 @@ impl Admitted {
 
     /// The body could not be changed as it must be, so the request must not go on.
     pub fn rewrite_failed(self: Box<Self>) -> Step {
-        let (stream, mut effects) = Stream::answer(Refusal::misconfigured_proxy(), self.format);
-        effects.push(self.hold.release());
+        let refusal = Refusal::misconfigured_proxy();
+        let (stream, mut effects) = Stream::answer(refusal, self.format, self.hold.model());
+        effects.extend(self.hold.release());
         (stream, effects)
     }
 
@@ -78,6 +82,23 @@ impl Admitted {
         }
         let response = self.answer.as_ref().map(|(status, relay)| Response { status: *status, relay });
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
-        (Stream::PassedThrough, vec![self.hold.settle(charge)])
+        let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
+        effects.extend(self.hold.settle(charge));
+        (Stream::PassedThrough, effects)
+    }
+
+    /// What is wrong with the usage that the provider reported with its success.
+    fn usage_fault(&self, charge: Charge) -> Option<Measure> {
+        let (200..300, _) = self.answer.as_ref()? else { return None };
+        let model = || self.hold.model().to_owned();
+        match (charge.outcome, charge.usage) {
+            (Outcome::Used, Some(Usage { input, cache_read, cache_write, .. })) => {
+                let reported = input.saturating_add(cache_read).saturating_add(cache_write);
+                far_apart(self.request.prompt_tokens, reported)
+                    .then(|| Measure::UsageMismatch { model: model() })
+            }
+            (Outcome::Estimated | Outcome::Held, _) => Some(Measure::UsageMissing { model: model() }),
+            _ => None,
+        }
     }
 }

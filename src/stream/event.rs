@@ -1,10 +1,9 @@
 //! What goes into a stream and what comes out of it.
 
-use std::borrow::Cow;
-
 use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::charge::Ending;
+use super::report::{LogField, Measure};
 use crate::config::Config;
 use crate::dialect::refusal::LocalReply;
 use crate::edits::Edits;
@@ -108,8 +107,9 @@ pub enum Effect {
     RemoveResponseHeader(String),
     SetResponseHeader(&'static str, String),
     ReplaceResponseBody(Vec<u8>),
-    /// `admitted`, `open`, or the code of a refusal: one of a fixed list.
-    CountDecision(Cow<'static, str>),
+    Measure(Measure),
+    /// A text for the access log, in the place of an earlier one.
+    Log(LogField, String),
     /// Queues the settle of a reserve that was sent at this time.
     Settle {
         item: Box<SettleItem>,

@@ -9,12 +9,14 @@ pub mod charge;
 mod event;
 mod held;
 pub mod relay;
+pub mod report;
 mod reserving;
 
 pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
 
 use admitted::Admitted;
 use held::Held;
+use report::{LogField, Measure, NO_MODEL};
 use reserving::{Overtaken, Reserving};
 
 use std::borrow::Cow;
@@ -102,20 +104,37 @@ impl Stream {
 
     /// Refuses the request, or, where nothing is refused, lets it go on with a mark.
     fn refuse(env: &Env<'_>, refusal: Refusal, format: BodyFormat) -> Step {
-        match env.config.mode {
-            Mode::Enforce => Self::answer(refusal, format),
+        let body_refused =
+            refusal.body_member().map(|member| Effect::Measure(Measure::BodyRefused { member }));
+        let (stream, mut effects) = match env.config.mode {
+            Mode::Enforce => Self::answer(refusal, format, NO_MODEL),
             Mode::Observe => {
                 let code = refusal.label();
-                (Self::Observed(code), vec![Effect::CountDecision("observed".into())])
+                let mut effects = decided("observed".into(), NO_MODEL);
+                effects.push(Effect::Log(LogField::Decision, observed(&code)));
+                (Self::Observed(code), effects)
             }
-        }
+        };
+        effects.extend(body_refused);
+        (stream, effects)
     }
 
     /// Answers the request ourselves.
-    fn answer(refusal: Refusal, format: BodyFormat) -> Step {
-        let decision = Effect::CountDecision(refusal.label());
-        (Self::Refused, vec![decision, Effect::Reply(refusal.reply(format))])
+    fn answer(refusal: Refusal, format: BodyFormat, model: &str) -> Step {
+        let mut effects = decided(refusal.label(), model);
+        effects.push(Effect::Reply(refusal.reply(format)));
+        (Self::Refused, effects)
     }
+}
+
+fn decided(decision: Cow<'static, str>, model: &str) -> Vec<Effect> {
+    let log = Effect::Log(LogField::Decision, decision.clone().into_owned());
+    vec![Effect::Measure(Measure::Decision { decision, model: model.to_owned() }), log]
+}
+
+/// For the access log: what would have been decided.
+fn observed(code: &str) -> String {
+    format!("observed:{code}")
 }
 
 /// A request that waits does not go on by itself when it is let go without a hold.

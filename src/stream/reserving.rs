@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::admitted::Admitted;
-use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge};
+use super::report::{LogField, Measure, NO_MODEL};
+use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
 use crate::config::{FailureMode, HoldAt, Mode};
 use crate::dialect::openai::OutputLimits;
 use crate::dialect::refusal::Refusal;
@@ -62,7 +63,12 @@ pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
         request_id: caller.request_id.clone(),
     };
     let reserving = Reserving { caller, prepared, request, started_at: (env.now_ms)() };
-    let effects = vec![reserving.call()];
+    let effects = vec![
+        Effect::Log(LogField::ReservationId, reserving.request.id.to_string()),
+        Effect::Log(LogField::Model, reserving.prepared.label().to_owned()),
+        Effect::Log(LogField::PromptTokens, reserving.prepared.prompt_tokens.to_string()),
+        reserving.call(),
+    ];
     (Stream::Reserving(Box::new(reserving)), effects)
 }
 
@@ -83,6 +89,18 @@ pub fn begin_listed(env: &Env<'_>, caller: Caller) -> Step {
     begin(env, caller, prepared)
 }
 
+impl Prepared {
+    /// The model, for metrics and logs.
+    fn label(&self) -> &str {
+        if self.model_name.is_some() { self.model.label() } else { NO_MODEL }
+    }
+
+    /// Per choice, as it is held unless the service grants something else.
+    fn output_limit(&self) -> u64 {
+        self.max_output_tokens.or(self.model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+    }
+}
+
 impl Reserving {
     fn call(&self) -> Effect {
         Effect::Reserve { request: Box::new(self.request.clone()), timeout_ms: self.request.deadline_ms }
@@ -98,6 +116,9 @@ impl Reserving {
         if answer.policy_version != env.models.policy_version() {
             effects.push(Effect::RefreshModels);
         }
+        if answer.degraded {
+            effects.push(Effect::Measure(Measure::Degraded { by: "service" }));
+        }
         (stream, effects)
     }
 
@@ -108,9 +129,13 @@ impl Reserving {
             account: Some(answer.account.clone()),
             reserve: None,
             reserved_at: self.started_at,
+            model: self.prepared.label().to_owned(),
         };
         let mark = answer.degraded.then_some(Mark::Degraded);
-        self.let_go(env, answer.grant.max_output_tokens, hold, headers, mark)
+        let account = Effect::Log(LogField::Account, answer.account.clone());
+        let (stream, mut effects) = self.let_go(env, answer.grant.max_output_tokens, hold, headers, mark);
+        effects.push(account);
+        (stream, effects)
     }
 
     fn denied(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
@@ -118,7 +143,7 @@ impl Reserving {
         let model = self.prepared.model_name.as_deref().unwrap_or("");
         let refusal = Refusal::denied(answer, model, self.prepared.prompt_tokens, reset);
         if env.config.mode == Mode::Enforce {
-            return Stream::refuse(env, refusal, self.caller.format);
+            return Stream::answer(refusal, self.caller.format, self.prepared.label());
         }
         // Nothing is held; what the request uses is booked at its end.
         let headers = limit_headers::rate_limit(&answer.limits, reset);
@@ -133,20 +158,33 @@ impl Reserving {
         if may_repeat && left >= SHORTEST_WAIT_MS {
             self.request.attempt = 2;
             self.request.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
-            let effects = vec![self.call()];
+            let effects = vec![Effect::Measure(Measure::ReserveFailed(failure)), self.call()];
             return (Stream::Reserving(self), effects);
         }
+        let failed = Effect::Measure(Measure::ReserveFailed(failure));
+        let (stream, mut effects) = self.unanswered(env);
+        effects.push(failed);
+        (stream, effects)
+    }
+
+    /// Goes on without an answer, or does not.
+    fn unanswered(self: Box<Self>, env: &Env<'_>) -> Step {
         let hold = self.hold();
         let refusal = Refusal::quota_unavailable();
         match (env.config.failure_mode, env.config.mode) {
-            (FailureMode::Open, _) => self.let_go(env, None, hold, Vec::new(), Some(Mark::Degraded)),
+            (FailureMode::Open, _) => {
+                let (stream, mut effects) = self.let_go(env, None, hold, Vec::new(), Some(Mark::Degraded));
+                effects.push(Effect::Measure(Measure::Degraded { by: "filter" }));
+                (stream, effects)
+            }
             (FailureMode::Closed, Mode::Observe) => {
                 let mark = Some(Mark::Observed(refusal.label()));
                 self.let_go(env, None, hold, Vec::new(), mark)
             }
             (FailureMode::Closed, Mode::Enforce) => {
-                let (stream, mut effects) = Stream::refuse(env, refusal, self.caller.format);
-                effects.push(hold.release());
+                let (stream, mut effects) =
+                    Stream::answer(refusal, self.caller.format, self.prepared.label());
+                effects.extend(hold.release());
                 (stream, effects)
             }
         }
@@ -157,8 +195,7 @@ impl Reserving {
     }
 
     pub fn abandoned(&self) -> Step {
-        let settle = self.hold().release();
-        (Stream::PassedThrough, vec![settle])
+        (Stream::PassedThrough, self.hold().release())
     }
 
     /// The hold that this reserve may have become without our knowing.
@@ -168,6 +205,7 @@ impl Reserving {
             account: None,
             reserve: Some(self.request.clone()),
             reserved_at: self.started_at,
+            model: self.prepared.label().to_owned(),
         }
     }
 
@@ -186,8 +224,8 @@ impl Reserving {
             prepared.output_limits.cap(cap, &mut edits);
         }
         let hides_usage = prepared.include_usage.is_some();
-        if let Some(edit) = prepared.include_usage {
-            edits.push(edit);
+        if let Some(edit) = &prepared.include_usage {
+            edits.push(edit.clone());
         }
         let mut effects = Vec::new();
         if !edits.is_empty() {
@@ -206,19 +244,28 @@ impl Reserving {
             }
         }
         effects.push(Effect::Resume);
-        effects.push(Effect::CountDecision(match &mark {
-            None => "admitted".into(),
-            Some(Mark::Degraded) => "open".into(),
-            Some(Mark::Observed(_)) => "observed".into(),
-        }));
+        let decision = match &mark {
+            None => "admitted",
+            Some(Mark::Degraded) => "open",
+            Some(Mark::Observed(_)) => "observed",
+        };
+        effects.extend(decided(decision.into(), &hold.model));
+        if let Some(Mark::Observed(code)) = &mark {
+            effects.push(Effect::Log(LogField::Decision, observed(code)));
+        }
         headers.extend(mark.map(Mark::header));
-        let per_choice = prepared
-            .max_output_tokens
-            .or(prepared.model.default_output_tokens)
-            .unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        let held_output = prepared.output_limit().saturating_mul(u64::from(prepared.choices));
+        if prepared.endpoint != LISTED {
+            let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);
+            effects.push(Effect::Measure(Measure::Held { model, prompt, output: held_output }));
+            if prepared.max_output_tokens.is_none() {
+                let model = hold.model.clone();
+                effects.push(Effect::Measure(Measure::UnboundedOutput { model }));
+            }
+        }
         let request = charge::Request {
             prompt_tokens: prepared.prompt_tokens,
-            held_output: per_choice.saturating_mul(u64::from(prepared.choices)),
+            held_output,
             stream: prepared.stream,
             reasoning: prepared.model.reasoning,
             has_hold: hold.reserve.is_none(),
@@ -252,7 +299,7 @@ pub struct Overtaken(Hold);
 
 impl Overtaken {
     pub fn end(self) -> Step {
-        (Stream::PassedThrough, vec![self.0.release()])
+        (Stream::PassedThrough, self.0.release())
     }
 }
 
@@ -263,10 +310,28 @@ pub struct Hold {
     /// The reserve's body where its answer was never seen.
     reserve: Option<ReserveRequest>,
     reserved_at: u64,
+    /// As metrics and logs name it.
+    model: String,
 }
 
 impl Hold {
-    pub fn settle(self, charge: charge::Charge) -> Effect {
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Queues the settle, and tells of it.
+    pub fn settle(self, charge: charge::Charge) -> Vec<Effect> {
+        let outcome = outcome(charge.outcome);
+        let usage = charge.usage.unwrap_or_default();
+        let settled = Measure::Settled { model: self.model, outcome, usage };
+        let mut effects = vec![Effect::Measure(settled), Effect::Log(LogField::Outcome, outcome.to_owned())];
+        if charge.usage.is_some() {
+            let prompt = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
+            effects.push(Effect::Log(LogField::PromptTokens, prompt.to_string()));
+            let output = usage.output.saturating_add(usage.reasoning);
+            effects.push(Effect::Log(LogField::OutputTokens, output.to_string()));
+            effects.push(Effect::Log(LogField::CachedTokens, usage.cache_read.to_string()));
+        }
         let item = SettleItem {
             id: self.id,
             account: self.account,
@@ -277,11 +342,21 @@ impl Hold {
             queued_ms: 0,
             reserve: self.reserve,
         };
-        Effect::Settle { item: Box::new(item), reserved_at: self.reserved_at }
+        effects.push(Effect::Settle { item: Box::new(item), reserved_at: self.reserved_at });
+        effects
     }
 
     /// Nothing was sent to a provider.
-    pub fn release(self) -> Effect {
+    pub fn release(self) -> Vec<Effect> {
         self.settle(charge::Charge { outcome: Outcome::Released, sent: false, usage: None })
+    }
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Used => "used",
+        Outcome::Estimated => "estimated",
+        Outcome::Held => "held",
+        Outcome::Released => "released",
     }
 }

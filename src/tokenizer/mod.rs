@@ -30,6 +30,20 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    pub const ALL: [Self; 2] = [Self::O200kBase, Self::Cl100kBase];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::O200kBase => "o200k_base",
+            Self::Cl100kBase => "cl100k_base",
+        }
+    }
+
+    /// Whether its tables have been made, which takes memory and some time, once.
+    pub fn is_loaded(self) -> bool {
+        Vocabulary::loaded(self).is_some()
+    }
+
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             // Ordinary text has the same tokens in both; harmony only adds special ones.

@@ -18,14 +18,23 @@ pub struct Vocabulary {
     shift: u32,
 }
 
+static O200K: OnceLock<Vocabulary> = OnceLock::new();
+static CL100K: OnceLock<Vocabulary> = OnceLock::new();
+
 impl Vocabulary {
     /// The first call takes a few milliseconds.
     pub fn of(encoding: Encoding) -> &'static Self {
-        static O200K: OnceLock<Vocabulary> = OnceLock::new();
-        static CL100K: OnceLock<Vocabulary> = OnceLock::new();
         match encoding {
             Encoding::O200kBase => O200K.get_or_init(|| Self::new(tables::O200K)),
             Encoding::Cl100kBase => CL100K.get_or_init(|| Self::new(tables::CL100K)),
+        }
+    }
+
+    /// The vocabulary, if it was made already.
+    pub fn loaded(encoding: Encoding) -> Option<&'static Self> {
+        match encoding {
+            Encoding::O200kBase => O200K.get(),
+            Encoding::Cl100kBase => CL100K.get(),
         }
     }
 

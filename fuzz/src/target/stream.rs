@@ -11,6 +11,7 @@ use tokengate::gzip;
 use tokengate::headers::{Coding, Headers};
 use tokengate::models::Models;
 use tokengate::stream::charge::Ending;
+use tokengate::stream::report::{Measure, NO_MODEL};
 use tokengate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, Stream};
 use tokengate_api::{Decision, Outcome, ReservationId, ReserveResponse};
 
@@ -42,6 +43,8 @@ struct Proxy {
     settles: usize,
     replies: usize,
     resumes: usize,
+    decisions: usize,
+    most_decisions: usize,
     /// What was done, in short; what stands for this run.
     log: Vec<String>,
 }
@@ -65,6 +68,8 @@ impl Proxy {
             settles: 0,
             replies: 0,
             resumes: 0,
+            decisions: 0,
+            most_decisions: 1,
             log: Vec::new(),
         }
     }
@@ -113,7 +118,10 @@ impl Proxy {
             Line::Failed("deadline") => self.step(Event::ReserveFailed(Failure::Deadline)),
             Line::Failed(_) => self.step(Event::ReserveFailed(Failure::Unusable)),
             Line::RewritesFail => self.rewrites_fail = true,
-            Line::RewriteFailed => self.step(Event::RewriteFailed),
+            Line::RewriteFailed => {
+                self.most_decisions += 1;
+                self.step(Event::RewriteFailed);
+            }
             Line::NoId => self.has_ids = false,
             Line::Head { status, from_provider, coding } => {
                 let coding = match coding {
@@ -193,12 +201,42 @@ impl Proxy {
                 (*name).to_owned()
             }
             Effect::RemoveRequestHeader(_) | Effect::RemoveResponseHeader(_) => return,
-            Effect::CountDecision(decision) => decision.clone().into_owned(),
+            Effect::Measure(measure) => self.measured(measure),
+            Effect::Log(field, text) => {
+                let only_ours = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+                assert!(only_ours && text.len() <= 64, "{} of a log: {text:?}", field.name());
+                field.name().to_owned()
+            }
             Effect::ReplaceResponseBody(bytes) => format!("replace {}", bytes.is_empty()),
             Effect::RewriteBody(rewrite) => format!("rewrite {:?}", rewrite.packing),
             Effect::RefreshModels => "refresh".to_owned(),
         };
         self.log.push(noted);
+    }
+
+    fn measured(&mut self, measure: &Measure) -> String {
+        let (noted, model) = match measure {
+            Measure::Decision { decision, model } => {
+                self.decisions += 1;
+                // A rewrite that fails out of turn, which no host does, takes the decision back.
+                assert!(self.decisions <= self.most_decisions, "decided twice: {:?}", self.log);
+                (decision.clone().into_owned(), Some(model))
+            }
+            Measure::Held { model, .. } => ("held".to_owned(), Some(model)),
+            Measure::UnboundedOutput { model } => ("unbounded".to_owned(), Some(model)),
+            Measure::UsageMissing { model } => ("missing".to_owned(), Some(model)),
+            Measure::UsageMismatch { model } => ("mismatch".to_owned(), Some(model)),
+            Measure::Settled { model, outcome, .. } => ((*outcome).to_owned(), Some(model)),
+            Measure::BodyRefused { member } => ((*member).to_owned(), None),
+            Measure::ReserveFailed(failure) => (format!("{failure:?}"), None),
+            Measure::Degraded { by } => ((*by).to_owned(), None),
+        };
+        let known = ["gpt-4o", "o3", "unlisted", NO_MODEL];
+        assert!(
+            model.is_none_or(|model| known.contains(&model.as_str())),
+            "a label of a client's: {model:?}"
+        );
+        noted
     }
 
     /// What goes to the provider reads again, and needs no further change.

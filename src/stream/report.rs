@@ -1,0 +1,89 @@
+//! What a stream tells operators: numbers for metrics and texts for the access log. Every label is of a
+//! fixed list or names a model of the policy; nothing a client or provider wrote is repeated.
+
+use std::borrow::Cow;
+
+use tokengate_api::Usage;
+
+use super::Failure;
+
+/// Stands for the model where there is none, or none that is known yet.
+pub const NO_MODEL: &str = "none";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// `admitted`, `open`, `observed`, or the code of a refusal.
+    Decision { decision: Cow<'static, str>, model: String },
+    /// A body was refused for this member, or `body` for what it is as a whole.
+    BodyRefused { member: &'static str },
+    /// A reserve without a usable answer.
+    ReserveFailed(Failure),
+    /// Decided without the store: by us for lack of an answer, or by the service.
+    Degraded { by: &'static str },
+    /// Tokens held for an admitted request, as they were counted.
+    Held { model: String, prompt: u64, output: u64 },
+    /// Nothing bounds the output: neither client nor policy gave a limit that was written into the request.
+    UnboundedOutput { model: String },
+    /// The provider answered with success and without usage.
+    UsageMissing { model: String },
+    /// The provider's prompt tokens are far from our count.
+    UsageMismatch { model: String },
+    /// What a request was settled with: `used`, `estimated`, `held` or `released`.
+    Settled { model: String, outcome: &'static str, usage: Usage },
+}
+
+/// Names of the access log's fields; with `tokengate_` before them they are names of Envoy's filter state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogField {
+    Decision,
+    /// The policy's name of the model, never the client's.
+    Model,
+    ReservationId,
+    /// The quota service's tag of the tenant.
+    Account,
+    /// As charged: the provider's number where it is known, else ours.
+    PromptTokens,
+    OutputTokens,
+    CachedTokens,
+    /// How the request was settled.
+    Outcome,
+}
+
+impl LogField {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decision => "tokengate_decision",
+            Self::Model => "tokengate_model",
+            Self::ReservationId => "tokengate_id",
+            Self::Account => "tokengate_account",
+            Self::PromptTokens => "tokengate_prompt_tokens",
+            Self::OutputTokens => "tokengate_output_tokens",
+            Self::CachedTokens => "tokengate_cached_tokens",
+            Self::Outcome => "tokengate_outcome",
+        }
+    }
+}
+
+/// Whether two numbers of prompt tokens cannot be two ways of counting the same prompt. Images and tools are
+/// estimates, and a provider adds its own framing.
+pub fn far_apart(counted: u64, reported: u64) -> bool {
+    const SMALL: u64 = 256;
+    let (low, high) = (counted.min(reported), counted.max(reported));
+    high > low.saturating_mul(2).saturating_add(SMALL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twice_as_many_is_far_beyond_a_small_difference() {
+        for (counted, reported, far) in
+            [(0, 0, false), (0, 256, false), (0, 257, true), (1_000, 2_256, false), (1_000, 2_257, true)]
+        {
+            assert_eq!(far_apart(counted, reported), far, "{counted} {reported}");
+            assert_eq!(far_apart(reported, counted), far, "{reported} {counted}");
+        }
+        assert!(!far_apart(u64::MAX, u64::MAX) && far_apart(0, u64::MAX));
+    }
+}
