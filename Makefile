@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 CONFIG ?= envoy.yaml
 # Seconds of fuzzing for each target.
 FUZZ_SECONDS ?= 60
+# How long `make test` fuzzes. The same inputs each time, so that only a change of ours can break it.
+FUZZ_IN_TEST ?= --iterations 3000 --seed 1
 # What `make soak` sends.
 export REQUESTS ?= 10000
 export CONCURRENCY ?= 16
@@ -26,6 +28,12 @@ export ENVOY ?=
 PYTHON := .venv/bin/python
 # Where envoy.yaml, the demo and the tests look for what was built, whatever this machine's cargo is set to.
 export CARGO_TARGET_DIR := $(CURDIR)/target
+
+# Every target, two at a time.
+define fuzz
+cargo build -q -p tokengate-fuzz --profile fuzz
+target/fuzz/tokengate-fuzz --list | xargs -P 2 -I{} target/fuzz/tokengate-fuzz --target {} $(1)
+endef
 
 .PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens bench-tokens clean
 
@@ -82,15 +90,16 @@ lint: ## Formatting, and clippy with warnings denied
 
 unit: ## Unit tests, the stores' tests on memory and a real Redis, and a little fuzzing
 	cargo test -q --workspace
-	cargo run -q -p tokengate-fuzz --profile fuzz -- --iterations 3000 --seed 1
+	$(call fuzz,$(FUZZ_IN_TEST))
 
 fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ_SECONDS for each target
-	cargo run -q -p tokengate-fuzz --profile fuzz -- --seconds $(FUZZ_SECONDS)
+	$(call fuzz,--seconds $(FUZZ_SECONDS))
 
-e2e: ## End-to-end tests on a real Envoy, with the wasm that ships
+e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both ways of holding a request
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream -p tokengate --bins --examples
 	$(PYTHON) -m pytest tests -q -n 2
+	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py
 
 soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
 	@scripts/setup test

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness import chat, http1, http2
+from harness.holding import needs_headers
 from harness.oracle import oracle
 from harness.policy import Tenant
 from harness.refusals import assert_refused
@@ -50,6 +51,7 @@ def over_http2(stack: Stack, tenant: Tenant, packed: bytes) -> http1.Response:
     return http2.request(stack.envoy.port, [tenant.bearer, GZIP], pieces, chat.PATH, [("x-checksum", "abc")])
 
 
+@needs_headers("held at the body it is packed again: test_hold_at_body.py")
 @pytest.mark.parametrize("send", [over_http1, over_http2])
 def test_an_edited_request_is_unpacked(stack: Stack, tenant: Tenant, send: Callable[..., http1.Response]) -> None:
     response = send(stack, tenant, gzip.compress(STREAMED))
@@ -86,11 +88,12 @@ def test_a_damaged_request_is_refused(stack: Stack, tenant: Tenant, packed: byte
 def test_a_request_in_several_members_is_read_whole_or_refused(stack: Stack, tenant: Tenant) -> None:
     """RFC 1952 allows it; whoever reads only the first would miss the rest."""
     half = len(STREAMED) // 2
+    stack.upstream.handler = chat.raw_stream(chat.DONE)
     response = over_http1(stack, tenant, gzip.compress(STREAMED[:half]) + gzip.compress(STREAMED[half:]))
     if response.status == 200:
-        assert stack.upstream.only_request().body == STREAMED.replace(
-            b"{", b'{"stream_options":{"include_usage":true},', 1
-        )
+        seen = stack.upstream.only_request()
+        body = gzip.decompress(seen.body) if seen.all("content-encoding") else seen.body
+        assert body == STREAMED.replace(b"{", b'{"stream_options":{"include_usage":true},', 1)
     else:
         assert_refused(response, 400, "invalid_request_error", None)
         assert_untouched(stack, tenant)

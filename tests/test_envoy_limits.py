@@ -20,6 +20,10 @@ def impatient(config: Config) -> None:
     connection_manager(config)["request_timeout"] = "0.4s"
     config.listener["per_connection_buffer_limit_bytes"] = SMALL
     connection_manager(config)["http2_protocol_options"]["initial_stream_window_size"] = SMALL
+    # Where there is a buffer filter, its bound takes the place of both.
+    for entry in connection_manager(config)["http_filters"]:
+        if "max_request_bytes" in entry["typed_config"]:
+            entry["typed_config"]["max_request_bytes"] = SMALL
 
 
 @pytest.fixture(scope="module")

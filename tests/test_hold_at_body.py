@@ -6,29 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from harness import chat, http1, http2
-from harness.envoy import Config
+from harness.holding import at_body
 from harness.policy import Tenant
 from harness.refusals import assert_refused
 from harness.stack import Stack, running
 
-BUFFER = {
-    "name": "envoy.filters.http.buffer",
-    "typed_config": {
-        "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
-        "max_request_bytes": 16 << 20,
-    },
-}
-
-
-def without_the_flag(config: Config) -> None:
-    del config.plugin["allow_on_headers_stop_iteration"]
-    filters = config.listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
-    filters.insert([entry["name"] for entry in filters].index("tokengate") + 1, BUFFER)
-
 
 @pytest.fixture(scope="module")
 def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("body"), plugin={"hold_at": "body"}, edit=without_the_flag) as stack:
+    with running(tmp_path_factory.mktemp("body"), edit=at_body) as stack:
         yield stack
 
 

@@ -7,11 +7,14 @@ import pytest
 
 from harness import chat, http1, http2
 from harness.envoy import Config
+from harness.holding import needs_headers
 from harness.http1 import Response
 from harness.policy import Tenant
 from harness.refusals import assert_refused
 from harness.stack import Stack, running
 from harness.wait import becomes, eventually
+
+pytestmark = needs_headers("the flag is for holding headers")
 
 FLAG = "allow_on_headers_stop_iteration"
 WITHIN_S = 2.0

@@ -6,9 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::target::TARGETS;
 
 const USAGE: &str =
-    "usage: tokengate-fuzz [--target NAME] [--seconds N] [--iterations N] [--seed N] [--replay FILE]";
+    "usage: tokengate-fuzz [--target NAME] [--seconds N] [--iterations N] [--seed N] [--replay FILE]
+       tokengate-fuzz --list";
 
 pub struct Args {
+    /// Only name the targets.
+    pub list: bool,
     /// None: all, one after the other.
     target: Option<String>,
     /// For each target.
@@ -22,8 +25,13 @@ impl Args {
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let time = Duration::from_secs(60);
-        let mut args = Self { target: None, time, iterations: usize::MAX, seed: now, replay: None };
+        let mut args =
+            Self { list: false, target: None, time, iterations: usize::MAX, seed: now, replay: None };
         while let Some(word) = words.next() {
+            if word == "--list" {
+                args.list = true;
+                continue;
+            }
             let value = words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"))?;
             let number = || value.parse::<u64>().map_err(|error| format!("{word} {value}: {error}\n{USAGE}"));
             match word.as_str() {

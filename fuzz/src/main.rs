@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if args.list {
+        target::TARGETS.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
     if cfg!(panic = "abort") {
         eprintln!("This build ends at its first panic. Build it with `--profile fuzz`.");
         return ExitCode::from(2);

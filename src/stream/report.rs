@@ -64,6 +64,11 @@ impl LogField {
     }
 }
 
+/// Whether a text of the service's is what it should be, and cannot break a line of a log.
+pub fn is_tag(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 /// Whether two numbers of prompt tokens cannot be two ways of counting the same prompt. Images and tools are
 /// estimates, and a provider adds its own framing.
 pub fn far_apart(counted: u64, reported: u64) -> bool {
@@ -75,6 +80,14 @@ pub fn far_apart(counted: u64, reported: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tag_is_short_and_plain() {
+        assert!(is_tag("03a1206e8171b81b") && is_tag("account-1"));
+        for bad in ["", "a b", "a\nb", "a\"b", "é", &"x".repeat(65)] {
+            assert!(!is_tag(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn twice_as_many_is_far_beyond_a_small_difference() {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::admitted::Admitted;
-use super::report::{LogField, Measure, NO_MODEL};
+use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
 use crate::config::{FailureMode, HoldAt, Mode};
 use crate::dialect::openai::OutputLimits;
@@ -132,9 +132,10 @@ impl Reserving {
             model: self.prepared.label().to_owned(),
         };
         let mark = answer.degraded.then_some(Mark::Degraded);
-        let account = Effect::Log(LogField::Account, answer.account.clone());
+        let account =
+            report::is_tag(&answer.account).then(|| Effect::Log(LogField::Account, answer.account.clone()));
         let (stream, mut effects) = self.let_go(env, answer.grant.max_output_tokens, hold, headers, mark);
-        effects.push(account);
+        effects.extend(account);
         (stream, effects)
     }
 

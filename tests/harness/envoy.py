@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from . import places
+from . import holding, places
 from .chat import CANARY
 from .http1 import Response
 from .ports import free_port
@@ -78,6 +78,7 @@ class Envoy:
     ) -> None:
         self.port, self.admin_port = free_port(), free_port()
         config = Config()
+        holding.as_this_run_does(config)
         self.quota_cluster = config.quota_cluster()
         config.set_plugin(plugin or {})
         edit(config)
