@@ -96,6 +96,7 @@ fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ
 	$(call fuzz,--seconds $(FUZZ_SECONDS))
 
 e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both ways of holding a request
+	scripts/build-wasm --trap
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream -p tokengate --bins --examples
 	$(PYTHON) -m pytest tests -q -n 2

@@ -285,6 +285,10 @@ impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let Some(mut running) = self.running() else { return Action::Pause };
         let headers = abi::headers(Map::Request);
+        #[cfg(feature = "trap")]
+        if headers.get("x-tokengate-trap").is_some() {
+            std::process::abort();
+        }
         running.step(Event::RequestHeaders { headers: &headers, end_of_stream });
         if running.stream.wants_body() {
             running.received_at_headers = received();

@@ -36,5 +36,9 @@ def oracle() -> Path:
     return _named_or_newest("TOKENGATE_ORACLE", "target/debug/examples/count_tokens")
 
 
+def trap() -> Path:
+    return _named_or_newest("TOKENGATE_TRAP", "target/trap/tokengate.wasm")
+
+
 def redis() -> str:
     return os.environ.get("REDIS_SERVER", "redis-server")

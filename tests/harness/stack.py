@@ -117,8 +117,9 @@ def running(
     envoys: int = 1,
     concurrency: int = 1,
     edit: Callable[[Config], None] = lambda config: None,
+    checked: bool = True,
 ) -> Iterator[Stack]:
-    """A stack with the real quota service. Leaving it checks every Envoy."""
+    """A stack with the real quota service. Leaving it checks every Envoy, unless its filter is meant to fail."""
     with ExitStack() as closing:
         upstream = Upstream(chat.answer())
         closing.callback(upstream.stop)
@@ -137,7 +138,8 @@ def running(
             started[-1].wait_for_models()
         stack = Stack(upstream, started, policy, service, proxy, store)
         yield stack
-        stack.check()
+        if checked:
+            stack.check()
 
 
 @dataclass
