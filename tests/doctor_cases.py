@@ -73,6 +73,9 @@ FORMAT = "hcm access_log/0/typed_config/log_format/json_format"
 MAPPER = "hcm local_reply_config/mappers/0/filter"
 BODY = {"filter hold_at": "body"}
 BUFFER = "http.buffer.v3.Buffer"
+STREAMING = http_filter(
+    "http.ext_proc.v3.ExternalProcessor", processing_mode={"request_body_mode": "FULL_DUPLEX_STREAMED"}
+)
 
 CASES = [
     # The filter.
@@ -82,6 +85,8 @@ CASES = [
           "http_filters[0].typed_config.config.allow_on_headers_stop_iteration"),
     error("holding", {"plugin allow_on_headers_stop_iteration": False}, "hangs"),
     warning("body_holding", BODY, "headers of refused requests", "http_filters[0]"),
+    error("body_holding", {**BODY, "hcm http_filters/+": STREAMING}, "requests hang",
+          "http_filters[1].typed_config.processing_mode.request_body_mode", also=("filters_behind",)),
     error("buffer_filter", {**BODY, "hcm http_filters/+": http_filter(BUFFER, max_request_bytes=1048576)},
           "max_body_bytes (8388608)", "http_filters[1].typed_config.max_request_bytes"),
     error("failure_policy", {"plugin failure_policy": DROP}, "the default is FAIL_CLOSED", "config.failure_policy"),

@@ -75,7 +75,19 @@ def holding(gateway: Gateway) -> Iterator[Finding]:
 
 def body_holding(gateway: Gateway) -> Iterator[Finding]:
     """`hold_at: body` alone lets the headers of refused requests reach the provider."""
-    if gateway.settings.holds_body_only and not any(has_type(entry, BUFFER) for entry in gateway.behind):
+    if not gateway.settings.holds_body_only:
+        return
+    for entry in gateway.behind:
+        if has_type(entry, BUFFER):
+            return
+        mode = entry["typed_config"].message().at("processing_mode", "request_body_mode")
+        if has_type(entry, "ExternalProcessor") and mode.text() not in ("", "NONE", "BUFFERED"):
+            yield error(
+                mode,
+                "`hold_at: body` with an external processor that streams, before the buffer filter: requests hang",
+                "the processor behind envoy.filters.http.buffer, which stands right behind tokengate",
+            )
+    else:
         yield warning(
             gateway.entry,
             "`hold_at: body` without Envoy's buffer filter: the headers of refused requests reach the provider",
@@ -162,8 +174,8 @@ def _external_processor(entry: Node) -> Iterator[Finding]:
         if mode.text() == "FULL_DUPLEX_STREAMED":
             yield warning(
                 mode,
-                "from Envoy 1.35 on, a chunk of a large body was seen lost between a wasm filter and this mode "
-                "(Kuadrant/wasm-shim #388)",
+                "some versions of Envoy from 1.35 on lose a chunk of a large body between a wasm filter and this mode "
+                "(Kuadrant/wasm-shim #388); 1.40 does not",
                 f"{name}: NONE, or the filter before tokengate in http_filters",
             )
         elif mode and mode.text() != "NONE":
