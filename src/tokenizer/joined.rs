@@ -29,6 +29,15 @@ impl Joined {
         self.pending.drain(..end.min(self.pending.len()));
     }
 
+    /// Counts what is kept up to its last safe break, if there is one.
+    pub fn compact_at_break(&mut self, encoding: Encoding) {
+        if let Some(end) = last_safe_break(&self.pending) {
+            let done = self.pending.get(..end).unwrap_or(&[]);
+            self.counted = self.counted.saturating_add(encoding.count(&String::from_utf8_lossy(done)));
+            self.pending.drain(..end.min(self.pending.len()));
+        }
+    }
+
     /// Tokens of the whole text.
     pub fn total(&self, encoding: Encoding) -> u64 {
         self.counted.saturating_add(encoding.count(&String::from_utf8_lossy(&self.pending)))

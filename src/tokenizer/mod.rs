@@ -3,7 +3,7 @@
 mod breaks;
 mod chat;
 mod classes;
-mod image;
+pub mod image;
 mod joined;
 mod merge;
 mod ranked;
@@ -16,7 +16,7 @@ mod trie;
 mod vocabulary;
 mod work;
 
-pub use chat::{PROMPT_OVERHEAD, count_message};
+pub use chat::{MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD};
 pub use joined::Joined;
 
 use merge::{Scratch, count_piece};

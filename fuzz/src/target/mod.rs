@@ -4,6 +4,7 @@ mod answer;
 mod chunks;
 mod config;
 mod events;
+mod prompt;
 mod request;
 mod script;
 mod sse;
@@ -13,8 +14,9 @@ mod stream;
 /// with a new one is worth changing further.
 pub type Run = fn(&[u8]) -> u64;
 
-pub const TARGETS: [(&str, Run); 5] = [
+pub const TARGETS: [(&str, Run); 6] = [
     ("request", request::run),
+    ("prompt", prompt::run),
     ("sse", sse::run),
     ("answer", answer::run),
     ("config", config::run),
