@@ -81,7 +81,6 @@ struct Count {
     images: u64,
     low_images: u64,
     text: Joined,
-    max_kept: usize,
     purpose: Purpose,
     /// A text that is looked at: the model, the type of a part, the detail of an image.
     short: Vec<u8>,
@@ -181,10 +180,8 @@ impl Visitor for Count {
             (Purpose::Total | Purpose::PartText | Purpose::PartRefusal, Some(encoding)) => {
                 for step in piece.chunks(STEP) {
                     self.text.push(step);
-                    if self.text.kept() > self.max_kept.max(MAX_KEPT) {
-                        self.text.compact_at_break(encoding);
-                        // Where there is none, the next look at it is not to cost as much again and again.
-                        self.max_kept = 2 * self.text.kept();
+                    if self.text.kept() > MAX_KEPT {
+                        self.text.compact(encoding, MAX_KEPT / 2);
                     }
                 }
             }
@@ -319,7 +316,6 @@ impl Count {
 
     fn take_text(&mut self) -> u64 {
         let text = std::mem::take(&mut self.text);
-        self.max_kept = 0;
         self.encoding.map_or(0, |encoding| text.total(encoding))
     }
 
