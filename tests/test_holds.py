@@ -8,7 +8,6 @@ from harness import chat
 from harness.oracle import oracle
 from harness.policy import Tenant
 from harness.stack import Stack
-from harness.wait import eventually
 
 
 @pytest.mark.parametrize(
@@ -70,12 +69,10 @@ def test_the_prompt_part(stack: Stack, tenant: Tenant, messages: list[dict[str, 
 
 
 @pytest.mark.parametrize("unit", ["今天天气很好，我们去公园散步吧。", "a", " ", "\n", "1", "的"])
-def test_a_prompt_without_a_safe_break_may_be_off_by_one_for_each_cut(stack: Stack, tenant: Tenant, unit: str) -> None:
-    text = unit * (5 * PIECE // len(unit.encode()))
-    exact = oracle().prompt([message(text)]) + 50
-    with stack.in_flight(tenant, messages=[message(text)]):
-        held = eventually(lambda: stack.service.bucket(tenant.name), lambda bucket: bucket.open_holds == 1)
-        assert abs(held.tokens - exact) <= len(text.encode()) // PIECE + 1
+def test_a_prompt_without_a_break_is_exact_too(stack: Stack, tenant: Tenant, unit: str) -> None:
+    messages = [message(unit * (5 * PIECE // len(unit.encode())))]
+    with stack.in_flight(tenant, messages=messages):
+        stack.holds(tenant, oracle().prompt(messages) + 50)
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-2024-08-06", "house-model", "GPT-4o", " gpt-4o ", "openai/gpt-4o"])

@@ -18,7 +18,8 @@ pub struct Corpus {
 impl Corpus {
     /// In the order of their names, so that a run can be repeated.
     pub fn read(target: &str) -> Result<Self, String> {
-        let folder = folder("corpus").join(target);
+        // Requests are what prompts are counted in.
+        let folder = folder("corpus").join(if target == "prompt" { "request" } else { target });
         let error = |error: std::io::Error| format!("{}: {error}", folder.display());
         let mut files: Vec<PathBuf> =
             fs::read_dir(&folder).map_err(error)?.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -145,8 +145,13 @@ pub fn remove_header(map: Map, name: &str) {
 
 /// At most `size` bytes from the start of a buffer.
 pub fn buffer(buffer: Buffer, size: usize) -> Option<Vec<u8>> {
+    buffer_from(buffer, 0, size)
+}
+
+/// At most `size` bytes of a buffer from `start` on.
+pub fn buffer_from(buffer: Buffer, start: usize, size: usize) -> Option<Vec<u8>> {
     // SAFETY: both pointers are valid for writing during the call.
-    taken(|data, length| unsafe { proxy_get_buffer_bytes(buffer as u32, 0, size, data, length) })
+    taken(|data, length| unsafe { proxy_get_buffer_bytes(buffer as u32, start, size, data, length) })
 }
 
 /// Replaces the first `size` bytes of a buffer.

@@ -13,7 +13,7 @@ use super::root::Shared;
 use crate::config::HoldAt;
 use crate::gzip;
 use crate::stream::charge::Ending;
-use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, Stream};
+use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite, SLICE, Stream};
 
 /// A reserve's answer is never this large.
 const MAX_ANSWER: usize = 256 * 1024;
@@ -45,6 +45,8 @@ pub struct Running {
     reserve_sent: u64,
     /// The reserve under way.
     call: Option<u32>,
+    /// The root context counts on.
+    is_queued: bool,
 }
 
 impl Http {
@@ -62,6 +64,7 @@ impl Http {
                 counting_us: 0,
                 reserve_sent: 0,
                 call: None,
+                is_queued: false,
             })
         });
         Self { running }
@@ -197,6 +200,38 @@ impl Running {
         Some(())
     }
 
+    /// Counts as much of the body as one callback may; `true` while there is more of it. Needs this stream's
+    /// effective context.
+    pub fn count_on(&mut self) -> bool {
+        if let Some(from) = self.stream.counts_from().filter(|from| *from < self.held_bytes) {
+            let size = (self.held_bytes - from).min(SLICE);
+            let bytes = abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default();
+            self.step(Event::RequestPiece { bytes: &bytes });
+        }
+        self.is_queued = self.has_uncounted();
+        self.is_queued
+    }
+
+    fn has_uncounted(&self) -> bool {
+        self.stream.counts_from().is_some_and(|from| from < self.held_bytes)
+    }
+
+    pub fn is_reserved(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// The reserve under way, for a root context that sent it: the answer will come to it.
+    pub fn take_call(&mut self) -> Option<u32> {
+        self.call.take()
+    }
+
+    /// Leaves to the root context what this callback may not count.
+    fn count_later(&mut self) {
+        if self.has_uncounted() && !std::mem::replace(&mut self.is_queued, true) {
+            self.shared.count_later(self.this.clone());
+        }
+    }
+
     fn request_action(&self) -> Action {
         if self.stream.holds_request() { Action::Pause } else { Action::Continue }
     }
@@ -205,7 +240,14 @@ impl Running {
         if self.stream.wants_body() {
             let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
             self.step(Event::RequestEnd { body: &body });
+            self.count_later();
         }
+    }
+
+    fn count_along(&mut self) {
+        self.count_on();
+        self.is_queued = false;
+        self.count_later();
     }
 }
 
@@ -305,8 +347,10 @@ impl HttpContext for Http {
         running.held_bytes = length;
         running.received_at_headers = None;
         running.step(Event::RequestBody { length });
-        if end_of_stream {
-            running.request_end();
+        match end_of_stream {
+            true => running.request_end(),
+            false if !running.is_queued => running.count_along(),
+            false => {}
         }
         running.request_action()
     }

@@ -1,6 +1,7 @@
 //! The root context: configuration, the model list, and the outbox of one plugin in one VM.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +26,8 @@ const CALL_TIMEOUT_MS: u32 = 1_000;
 const MODELS_PAUSE_MS: u64 = 1_000;
 /// Between two looks at requests that wait for their body.
 const WATCH_PAUSE_MS: u64 = 500;
+/// Between two ticks while prompts wait to be counted.
+const COUNTING_TICK_MS: u32 = 1;
 /// How long a replaced configuration may still send its settles.
 const LONGEST_GOODBYE_MS: u64 = 5_000;
 
@@ -38,6 +41,8 @@ pub struct Shared {
     repeats: RefCell<Vec<Repeat>>,
     /// Streams whose body may never be shown.
     watched: RefCell<Vec<Weak<RefCell<Running>>>>,
+    /// Streams with more of a body than their own callbacks may count.
+    uncounted: RefCell<VecDeque<Weak<RefCell<Running>>>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
 }
@@ -56,6 +61,7 @@ impl Shared {
             metrics: Metrics::default(),
             repeats: RefCell::default(),
             watched: RefCell::default(),
+            uncounted: RefCell::default(),
             config,
         }
     }
@@ -68,6 +74,19 @@ impl Shared {
     /// Looks after a stream whose body is to come.
     pub fn watch(&self, stream: Weak<RefCell<Running>>) {
         self.watched.borrow_mut().push(stream);
+    }
+
+    /// Counts on at the next ticks, a slice at each.
+    pub fn count_later(&self, stream: Weak<RefCell<Running>>) {
+        let mut uncounted = self.uncounted.borrow_mut();
+        if uncounted.is_empty() {
+            abi::set_tick_period(COUNTING_TICK_MS);
+        }
+        uncounted.push_back(stream);
+    }
+
+    fn next_uncounted(&self) -> Option<Weak<RefCell<Running>>> {
+        self.uncounted.borrow_mut().pop_front()
     }
 
     /// Calls the quota service.
@@ -181,6 +200,28 @@ impl Root {
                 Some(call) => _ = self.repeated.insert(call, repeat.stream),
                 None => self.step(&repeat.stream, Event::ReserveFailed(Failure::Unusable)),
             }
+        }
+    }
+
+    /// Counts one slice of one stream, so that the others are served in between.
+    fn count_on(&mut self, shared: &Shared) {
+        let Some(stream) = shared.next_uncounted() else { return };
+        if let Some(running) = stream.upgrade()
+            && let Ok(mut running) = running.try_borrow_mut()
+            && abi::set_effective_context(running.context())
+        {
+            // A reserve that the stream's own callback has sent is answered to the stream.
+            let is_reserved = running.is_reserved();
+            let has_more = running.count_on();
+            abi::set_effective_context(self.context);
+            if has_more {
+                shared.uncounted.borrow_mut().push_back(stream);
+            } else if !is_reserved && let Some(call) = running.take_call() {
+                self.repeated.insert(call, stream);
+            }
+        }
+        if shared.uncounted.borrow().is_empty() {
+            abi::set_tick_period(shared.config.outbox.tick_ms);
         }
     }
 
@@ -311,6 +352,7 @@ impl RootContext for Root {
         let now = abi::now_ms();
         self.fetch_models(&shared, now);
         self.send_repeats(&shared, now);
+        self.count_on(&shared);
         self.look_after(&shared, now);
         self.send_settles(&shared, now);
         tell_state(&shared);

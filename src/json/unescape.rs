@@ -1,13 +1,13 @@
 //! JSON string escapes that may be cut anywhere.
 
 /// State of one escape, from the backslash on. A lone surrogate becomes U+FFFD.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Unescape {
     state: State,
     consumed: bool,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 enum State {
     #[default]
     Closed,

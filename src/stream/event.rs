@@ -29,6 +29,11 @@ pub enum Event<'a> {
     RequestBody {
         length: usize,
     },
+    /// Bytes of the body from [`Stream::counts_from`](super::Stream::counts_from) on. None where there must
+    /// be some: the body cannot be read.
+    RequestPiece {
+        bytes: &'a [u8],
+    },
     /// The body is complete, by its own end or by trailers.
     RequestEnd {
         body: &'a [u8],

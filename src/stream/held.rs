@@ -1,26 +1,31 @@
-//! A metered request while its body arrives.
+//! A metered request while its body arrives, and on until its prompt is counted.
 
 use std::borrow::Cow;
 
 use super::reserving::{self, Prepared};
 use super::{Caller, Env, Step, Stream};
-use crate::dialect::openai;
+use crate::dialect::openai::{self, Prompt};
 use crate::dialect::refusal::Refusal;
 use crate::gzip::{self, InflateError};
+use crate::models::Model;
 use crate::paths::CHAT_COMPLETIONS;
 use tokengate_api::model_name;
+
+/// The most of a body that one step counts, in bytes: a worker that counts serves nobody.
+pub const SLICE: usize = 64 * 1024;
 
 pub struct Held {
     caller: Caller,
     is_gzip: bool,
+    prompt: Prompt,
 }
 
 impl Held {
     pub fn new(caller: Caller, is_gzip: bool) -> Self {
-        Self { caller, is_gzip }
+        Self { caller, is_gzip, prompt: Prompt::default() }
     }
 
-    pub fn body(self, env: &Env<'_>, length: usize) -> Step {
+    pub fn body(self: Box<Self>, env: &Env<'_>, length: usize) -> Step {
         let limit = env.config.max_body_bytes.0;
         if length > limit {
             return Stream::refuse(env, Refusal::too_large(limit), self.caller.format);
@@ -28,40 +33,106 @@ impl Held {
         (Stream::Held(self), Vec::new())
     }
 
+    /// Where in the body to count on. A coded body is counted at its end.
+    pub fn counts_from(&self) -> Option<usize> {
+        (!self.is_gzip).then(|| self.prompt.position())
+    }
+
+    /// Counts along.
+    pub fn piece(mut self: Box<Self>, env: &Env<'_>, bytes: &[u8]) -> Step {
+        if bytes.is_empty() {
+            return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
+        }
+        self.prompt.push(bytes, |name| Some(find_model(env, name)?.1.encoding));
+        (Stream::Held(self), Vec::new())
+    }
+
     /// Waiting on would be for ever.
-    pub fn withheld(self, env: &Env<'_>) -> Step {
+    pub fn withheld(self: Box<Self>, env: &Env<'_>) -> Step {
         Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format)
     }
 
-    /// Reads the request, counts it and asks for its tokens.
-    pub fn end(self, env: &Env<'_>, body: &[u8]) -> Step {
-        let format = self.caller.format;
-        match prepare(env, body, self.is_gzip) {
-            Ok(prepared) => reserving::begin(env, self.caller, prepared),
+    /// Reads the request as a whole, counts on and asks for its tokens when all is counted.
+    pub fn end(self: Box<Self>, env: &Env<'_>, body: &[u8]) -> Step {
+        let Self { caller, is_gzip, mut prompt } = *self;
+        let format = caller.format;
+        let counted = plain(env, body, is_gzip).and_then(|body| {
+            let prepared = prepare(env, &body, is_gzip)?;
+            prompt.choose(prepared.model.encoding);
+            let slice = if is_gzip { body.len() } else { SLICE };
+            let start = prompt.position();
+            let end = start.saturating_add(slice).min(body.len());
+            prompt.push(body.get(start..end).unwrap_or(&[]), |_| None);
+            Ok((prepared, prompt, body.len()))
+        });
+        match counted {
+            Ok((prepared, prompt, length)) => Counting { caller, prepared, prompt, length }.go_on(env),
             Err(refusal) => Stream::refuse(env, *refusal, format),
         }
     }
 }
 
-fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Refusal>> {
+/// A request whose body is whole and not counted yet.
+pub struct Counting {
+    caller: Caller,
+    prepared: Prepared,
+    prompt: Prompt,
+    /// Of the body.
+    length: usize,
+}
+
+impl Counting {
+    pub fn counts_from(&self) -> usize {
+        self.prompt.position()
+    }
+
+    pub fn piece(mut self: Box<Self>, env: &Env<'_>, bytes: &[u8]) -> Step {
+        if bytes.is_empty() {
+            return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
+        }
+        self.prompt.push(bytes, |_| None);
+        self.go_on(env)
+    }
+
+    fn go_on(self, env: &Env<'_>) -> Step {
+        if !self.prompt.is_done() && self.prompt.position() < self.length {
+            return (Stream::Counting(Box::new(self)), Vec::new());
+        }
+        let Self { caller, mut prepared, prompt, .. } = self;
+        prepared.prompt_tokens = prompt.tokens(&prepared.model.name);
+        reserving::begin(env, caller, prepared)
+    }
+}
+
+fn plain<'a>(env: &Env<'_>, body: &'a [u8], is_gzip: bool) -> Result<Cow<'a, [u8]>, Box<Refusal>> {
+    if !is_gzip {
+        return Ok(Cow::Borrowed(body));
+    }
     let limit = env.config.max_body_bytes.0;
-    let body = match is_gzip {
-        false => Cow::Borrowed(body),
-        true => Cow::Owned(gzip::inflate(body, limit).map_err(|error| {
-            Box::new(match error {
-                InflateError::TooLarge => Refusal::too_large(limit),
-                InflateError::Malformed => Refusal::malformed_gzip(),
-            })
-        })?),
-    };
-    let request = openai::parse(&body).map_err(|error| Box::new(Refusal::bad_request(error)))?;
-    let model_name = model_name::spellings(&request.model).into_iter().next();
-    let model_name = model_name.ok_or_else(|| Box::new(Refusal::model_not_found(&request.model)))?;
-    let model = env.models.find(&model_name);
+    gzip::inflate(body, limit).map(Cow::Owned).map_err(|error| {
+        Box::new(match error {
+            InflateError::TooLarge => Refusal::too_large(limit),
+            InflateError::Malformed => Refusal::malformed_gzip(),
+        })
+    })
+}
+
+/// The spelling of a client's model name that is asked for, and what is known of the model.
+fn find_model(env: &Env<'_>, name: &str) -> Option<(String, Model)> {
+    let spelling = model_name::spellings(name).into_iter().next()?;
+    let model = env.models.find(&spelling);
+    Some((spelling, model))
+}
+
+/// All but the count.
+fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Refusal>> {
+    let request = openai::parse(body).map_err(|error| Box::new(Refusal::bad_request(error)))?;
+    let (model_name, model) =
+        find_model(env, &request.model).ok_or_else(|| Box::new(Refusal::model_not_found(&request.model)))?;
     let asked = request.max_output_tokens();
     Ok(Prepared {
         endpoint: CHAT_COMPLETIONS,
-        prompt_tokens: request.prompt_tokens(model.encoding, &model.name),
+        prompt_tokens: 0,
         max_output_tokens: asked.map(|asked| asked.min(model.max_output_tokens.unwrap_or(u64::MAX))),
         choices: request.choices,
         stream: request.stream,

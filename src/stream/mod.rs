@@ -1,4 +1,4 @@
-//! One request's life: `Received → Held → Reserving → Admitted → Responding`, or refused, or passed
+//! One request's life: `Received → Held → Counting → Reserving → Admitted → Responding`, or refused, or passed
 //! through. Events go in, effects come out; nothing here knows of a proxy.
 //!
 //! The rule that everything else serves: exactly one settle for every reserve that was not answered
@@ -15,7 +15,8 @@ mod reserving;
 pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
 
 use admitted::Admitted;
-use held::Held;
+pub use held::SLICE;
+use held::{Counting, Held};
 use report::{LogField, Measure, NO_MODEL};
 use reserving::{Overtaken, Reserving};
 
@@ -35,10 +36,12 @@ pub enum Stream {
     #[default]
     Received,
     /// A metered request whose body is on its way.
-    Held(Held),
+    Held(Box<Held>),
+    /// A metered request whose body is whole and not counted yet.
+    Counting(Box<Counting>),
     Reserving(Box<Reserving>),
     /// Somebody else answered while the reserve was under way.
-    Overtaken(Overtaken),
+    Overtaken(Box<Overtaken>),
     /// Let go on; then, answered.
     Admitted(Box<Admitted>),
     /// Let go on although it would have been refused with this code; not metered.
@@ -52,12 +55,25 @@ pub enum Stream {
 impl Stream {
     /// The request must not go on yet, nor at all once it was refused.
     pub fn holds_request(&self) -> bool {
-        matches!(self, Self::Held(_) | Self::Reserving(_) | Self::Overtaken(_) | Self::Refused)
+        matches!(
+            self,
+            Self::Held(_) | Self::Counting(_) | Self::Reserving(_) | Self::Overtaken(_) | Self::Refused
+        )
     }
 
     /// [`Event::RequestEnd`] must come with the body.
     pub fn wants_body(&self) -> bool {
         matches!(self, Self::Held(_))
+    }
+
+    /// Where in the body to count on: [`Event::RequestPiece`] may come with at most [`SLICE`] bytes from there.
+    /// It must while the body is whole and [`Event::RequestEnd`] was.
+    pub fn counts_from(&self) -> Option<usize> {
+        match self {
+            Self::Held(held) => held.counts_from(),
+            Self::Counting(counting) => Some(counting.counts_from()),
+            _ => None,
+        }
     }
 
     /// [`Event::ResponseBody`] must come with the bytes.
@@ -71,10 +87,14 @@ impl Stream {
                 received(env, headers, end_of_stream)
             }
             (Self::Held(held), Event::RequestBody { length }) => held.body(env, length),
+            (Self::Held(held), Event::RequestPiece { bytes }) => resume(held.piece(env, bytes)),
             (Self::Held(held), Event::RequestEnd { body }) => held.end(env, body),
+            (Self::Counting(counting), Event::RequestPiece { bytes }) => resume(counting.piece(env, bytes)),
             (Self::Held(held), Event::BodyWithheld) => resume(held.withheld(env)),
             // An answer before anything was reserved: the proxy's own, or another filter's.
-            (Self::Held(_), Event::ResponseHead(_)) => (Self::PassedThrough, Vec::new()),
+            (Self::Held(_) | Self::Counting(_), Event::ResponseHead(_) | Event::End(_)) => {
+                (Self::PassedThrough, Vec::new())
+            }
 
             (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => {
                 resume(reserving.answered(env, answer))
@@ -205,7 +225,7 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
         // The body may become longer when the headers are gone.
         effects.push(Effect::RemoveRequestHeader("content-length".to_owned()));
     }
-    let held = Held::new(caller, is_gzip);
+    let held = Box::new(Held::new(caller, is_gzip));
     if end_of_stream {
         return with(effects, held.end(env, b""));
     }

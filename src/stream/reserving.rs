@@ -192,7 +192,7 @@ impl Reserving {
     }
 
     pub fn overtaken(&self) -> Step {
-        (Stream::Overtaken(Overtaken(self.hold())), Vec::new())
+        (Stream::Overtaken(Box::new(Overtaken(self.hold()))), Vec::new())
     }
 
     pub fn abandoned(&self) -> Step {

@@ -82,6 +82,16 @@ impl Proxy {
         self.step(Event::RequestEnd { body: body.as_bytes() })
     }
 
+    /// The body so far is shown from where it is to be counted on.
+    fn count_on(&mut self, size: usize) -> &mut Self {
+        let body = std::mem::take(&mut self.body);
+        if let Some(from) = self.stream.counts_from().filter(|from| *from < body.len()) {
+            self.step(Event::RequestPiece { bytes: &body[from..(from + size).min(body.len())] });
+        }
+        self.body = body;
+        self
+    }
+
     fn answer(&mut self, answer: serde_json::Value) -> &mut Self {
         let answer: ReserveResponse = serde_json::from_value(answer).unwrap();
         self.step(Event::ReserveAnswer(answer))
@@ -224,6 +234,49 @@ fn a_body_of_exactly_the_limit_is_held() {
     let mut proxy = Proxy::new();
     proxy.headers(&[("content-length", "8388608")]).step(Event::RequestBody { length: 8 * 1024 * 1024 });
     assert!(proxy.replies().is_empty() && proxy.stream.wants_body());
+}
+
+#[test]
+fn a_long_prompt_is_counted_in_slices() {
+    let text = "a word or two ".repeat(20_000);
+    let tail = r#""}],"max_tokens":7}"#;
+    for head in [r#"{"model":"gpt-4o","messages":[{"content":""#, r#"{"messages":[{"content":""#] {
+        let model = if head.contains("model") { "" } else { r#","model":"gpt-4o""# };
+        let body = format!("{head}{text}{}", tail.replace(r#","max"#, &format!(r#"{model},"max"#)));
+        let mut proxy = Proxy::new();
+        proxy.headers(&[]).step(Event::RequestBody { length: body.len() });
+        proxy.body = body.as_bytes().to_vec();
+        proxy.count_on(SLICE).count_on(SLICE).step(Event::RequestEnd { body: body.as_bytes() });
+        assert!(proxy.reserves().is_empty() && proxy.stream.holds_request(), "there is more to count");
+        let mut slices = 0;
+        while matches!(proxy.stream, Stream::Counting(_)) {
+            proxy.count_on(SLICE);
+            slices += 1;
+        }
+        // 280 kB: the first two slices count where the model is known.
+        assert_eq!(slices, if model.is_empty() { 2 } else { 4 });
+        let [(reserve, _)] = &proxy.reserves()[..] else { panic!("not reserved once") };
+        assert_eq!((reserve.prompt_tokens, reserve.max_output_tokens), (6 + 80_000 + 1, Some(7)));
+        proxy.allow();
+        assert!(proxy.resumed());
+    }
+}
+
+#[test]
+fn who_leaves_while_being_counted_has_no_hold() {
+    let body = format!(r#"{{"model":"gpt-4o","messages":[{{"content":"{}"}}]}}"#, "x ".repeat(SLICE));
+    let counting = |event: Event<'_>| {
+        let mut proxy = Proxy::new();
+        proxy.headers(&[]).step(Event::RequestEnd { body: body.as_bytes() });
+        proxy.body = body.as_bytes().to_vec();
+        proxy.step(event).count_on(SLICE).count_on(SLICE);
+        proxy
+    };
+    let gone = counting(Event::End(Ending { reached_provider: false }));
+    assert!(gone.reserves().is_empty() && gone.settles().is_empty());
+    let unreadable = counting(Event::RequestPiece { bytes: b"" });
+    assert_eq!(unreadable.refused_with(), (503, "tokengate_misconfigured_proxy"));
+    assert!(unreadable.reserves().is_empty());
 }
 
 #[test]
@@ -512,8 +565,9 @@ fn a_new_policy_refreshes_the_models() {
 #[test]
 fn any_order_of_events_settles_once() {
     use proptest::prelude::*;
-    proptest!(|(order in proptest::collection::vec(0usize..11, 0..14), open: bool)| {
+    proptest!(|(order in proptest::collection::vec(0usize..13, 0..14), open: bool)| {
         let mut proxy = Proxy::new().failure_mode(if open { FailureMode::Open } else { FailureMode::Closed });
+        proxy.body = BODY.as_bytes().to_vec();
         let mut must_settle = false;
         for event in &order {
             let was_reserving = matches!(proxy.stream, Stream::Reserving(_));
@@ -528,6 +582,8 @@ fn any_order_of_events_settles_once() {
                 7 => proxy.head(200, true),
                 8 => proxy.head(503, false),
                 9 => proxy.step(Event::ResponseBody { chunk: ANSWER, is_last: true }),
+                10 => proxy.count_on(10),
+                11 => proxy.step(Event::RequestPiece { bytes: b"" }),
                 _ => proxy.step(Event::RewriteFailed),
             };
             must_settle |= matches!(proxy.stream, Stream::Reserving(_));

@@ -9,7 +9,7 @@ use super::{ranked::Ranked, trie::Prefixes, vocabulary::Vocabulary};
 
 /// Pieces up to this long need no memory beyond the stack.
 const SHORT: usize = 256;
-const BITS: usize = 64;
+pub const BITS: usize = 64;
 /// A token this long is tried again before longer ones.
 const REPEATED: usize = 8;
 
@@ -23,17 +23,20 @@ const WINDOW_EDGE: usize = 128;
 /// but not again before this many bytes later.
 const ASK_AGAIN: usize = 256;
 
+/// What a search needs to see ahead of where it is, so that it goes on as if it saw all of the piece.
+pub const AHEAD: usize = WINDOW + WINDOW_EDGE;
+
 /// Memory used again from piece to piece.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    prefixes: Prefixes,
-    ranked: Ranked,
+    pub prefixes: Prefixes,
+    pub ranked: Ranked,
     long: Vec<Marks>,
 }
 
 /// What is known of 64 places of a piece.
 #[derive(Clone, Copy, Debug, Default)]
-struct Marks {
+pub struct Marks {
     /// A token starts here.
     starts: u64,
     /// Nothing that follows can stay apart from what ends here.
@@ -49,113 +52,132 @@ pub fn count_piece(vocabulary: &Vocabulary, piece: &[u8], scratch: &mut Scratch)
     }
     let Scratch { prefixes, ranked, long } = scratch;
     if piece.len() < SHORT {
-        Search::new(vocabulary, piece, &mut [Marks::default(); SHORT / BITS]).run(prefixes, ranked)
+        Search::new(vocabulary, piece, &mut [Marks::default(); SHORT / BITS]).run(
+            prefixes,
+            ranked,
+            piece.len(),
+        )
     } else {
         long.clear();
         long.resize(piece.len() / BITS + 1, Marks::default());
-        Search::new(vocabulary, piece, long).run(prefixes, ranked)
+        Search::new(vocabulary, piece, long).run(prefixes, ranked, piece.len())
     }
 }
 
 /// The tokens of the piece up to a place, all staying apart.
-struct Search<'a> {
+pub struct Search<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
     marks: &'a mut [Marks],
-    count: u64,
-    at: usize,
+    pub place: Place,
+    /// What comes before is not here any more.
+    pub floor: usize,
+    /// It would have had to go back there.
+    pub is_lost: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    pub count: u64,
+    pub at: usize,
     /// The last token and its length.
     before: Option<(u32, usize)>,
     /// Tokens that did not fit, less the bytes that were come further.
     misses: usize,
-    furthest: usize,
+    pub furthest: usize,
     /// Where it may ask for the ranked merges again.
-    ask_at: usize,
+    pub ask_at: usize,
 }
 
 impl<'a> Search<'a> {
     #[inline(always)]
-    fn new(vocabulary: &'a Vocabulary, piece: &'a [u8], marks: &'a mut [Marks]) -> Self {
-        Self { vocabulary, piece, marks, count: 0, at: 0, before: None, misses: 0, furthest: 0, ask_at: 0 }
+    pub fn new(vocabulary: &'a Vocabulary, piece: &'a [u8], marks: &'a mut [Marks]) -> Self {
+        Self { vocabulary, piece, marks, place: Place::default(), floor: 0, is_lost: false }
     }
 
-    /// Takes the tokens that the piece starts with.
-    fn run(mut self, found: &mut Prefixes, ranked: &mut Ranked) -> u64 {
+    /// Takes the tokens from here to `stop`, the piece's end or less by what must be seen ahead. `found` are the
+    /// tokens that the rest starts with.
+    pub fn run(&mut self, found: &mut Prefixes, ranked: &mut Ranked, stop: usize) -> u64 {
         loop {
             let next = self.repetition(found).or_else(|| {
                 std::iter::from_fn(|| found.pop(&self.vocabulary.trie)).find(|&next| {
                     let fits = self.fits(next);
-                    self.misses += usize::from(!fits);
+                    self.place.misses += usize::from(!fits);
                     fits
                 })
             });
             match next {
                 Some(next) => {
                     self.take(next);
-                    self.misses = self.misses.saturating_sub(self.at.saturating_sub(self.furthest));
-                    self.furthest = self.furthest.max(self.at);
+                    self.place.misses =
+                        self.place.misses.saturating_sub(self.place.at.saturating_sub(self.place.furthest));
+                    self.place.furthest = self.place.furthest.max(self.place.at);
                 }
                 // Every byte is a token, so there is one to take back.
-                None if !self.take_back(found) => return self.count,
+                None if !self.take_back(found) => return self.place.count,
                 None => continue,
             }
-            if self.misses > MAX_MISSES && self.at >= self.ask_at {
+            if self.place.misses > MAX_MISSES && self.place.at >= self.place.ask_at {
                 self.ask(found, ranked);
             }
-            if self.at == self.piece.len() {
-                return self.count;
+            if self.place.at >= stop {
+                return self.place.count;
             }
             self.vocabulary.trie.prefixes(self.rest(), found);
         }
     }
 
-    fn rest(&self) -> &'a [u8] {
-        self.piece.get(self.at..).unwrap_or(&[])
+    pub fn rest(&self) -> &'a [u8] {
+        self.piece.get(self.place.at..).unwrap_or(&[])
     }
 
     fn fits(&self, (token, length): (u32, usize)) -> bool {
-        !is_dead(self.marks, self.at + length)
-            && self.before.is_none_or(|(before, _)| self.vocabulary.stay_apart(before, token))
+        !is_dead(self.marks, self.place.at + length)
+            && self.place.before.is_none_or(|(before, _)| self.vocabulary.stay_apart(before, token))
     }
 
     /// In a long run, longer tokens stay apart from the one before too, but only at its end.
     fn repetition(&self, found: &Prefixes) -> Option<(u32, usize)> {
-        let again = self.before.filter(|&(_, length)| length >= REPEATED && found.has(length));
-        again.filter(|&(_, length)| repeats(self.piece, self.at, length)).filter(|&again| self.fits(again))
+        let again = self.place.before.filter(|&(_, length)| length >= REPEATED && found.has(length));
+        again
+            .filter(|&(_, length)| repeats(self.piece, self.place.at, length))
+            .filter(|&again| self.fits(again))
     }
 
     fn take(&mut self, (token, length): (u32, usize)) {
-        mark(self.marks, self.at, |marks, bit| marks.starts |= bit);
-        self.count += 1;
-        self.before = Some((token, length));
-        self.at += length;
+        mark(self.marks, self.place.at, |marks, bit| marks.starts |= bit);
+        self.place.count += 1;
+        self.place.before = Some((token, length));
+        self.place.at += length;
     }
 
     /// Forgets the last token, and says where it started.
     fn forget(&mut self) -> Option<usize> {
-        let start = last_start(self.marks, self.at)?;
+        let start = last_start(self.marks, self.place.at)?;
+        self.is_lost |= start < self.floor;
         mark(self.marks, start, |marks, bit| marks.starts &= !bit);
-        self.count -= 1;
-        self.at = start;
+        self.place.count -= 1;
+        self.place.at = start;
         Some(start)
     }
 
     /// Takes the last token back, as nothing fits after it, and finds what else there is.
     fn take_back(&mut self, found: &mut Prefixes) -> bool {
-        let end = self.at;
+        let end = self.place.at;
         let Some(start) = self.forget() else { return false };
         mark(self.marks, end, |marks, bit| marks.dead |= bit);
         self.find_before(found);
         // Longer tokens than the one taken back have been tried, unless it came first as a repetition.
-        let is_again = self.before.is_some_and(|(_, length)| length >= REPEATED && length == end - start);
+        let is_again =
+            self.place.before.is_some_and(|(_, length)| length >= REPEATED && length == end - start);
         let tried = if is_again { self.piece.len() } else { end - 1 };
         self.vocabulary.trie.prefixes(self.piece.get(start..tried).unwrap_or(&[]), found);
         true
     }
 
     fn find_before(&mut self, found: &mut Prefixes) {
-        self.before = last_start(self.marks, self.at).and_then(|before| {
-            self.vocabulary.trie.prefixes(self.piece.get(before..self.at).unwrap_or(&[]), found);
+        self.place.before = last_start(self.marks, self.place.at).and_then(|before| {
+            self.vocabulary.trie.prefixes(self.piece.get(before..self.place.at).unwrap_or(&[]), found);
             found.pop(&self.vocabulary.trie)
         });
     }
@@ -164,23 +186,23 @@ impl<'a> Search<'a> {
     /// first one also stays apart from the token before, the tokens are what the merges make of the text so
     /// far, like any others. The last ones may change with what follows and are left out.
     fn ask(&mut self, found: &mut Prefixes, ranked: &mut Ranked) {
-        self.misses = 0;
-        self.ask_at = self.at + ASK_AGAIN;
-        let asked = self.at;
-        while asked - self.at < WINDOW_EDGE && self.forget().is_some() {}
+        self.place.misses = 0;
+        self.place.ask_at = self.place.at + ASK_AGAIN;
+        let asked = self.place.at;
+        while asked - self.place.at < WINDOW_EDGE && self.forget().is_some() {}
         self.find_before(found);
         let window = self.rest().get(..WINDOW).unwrap_or(self.rest());
-        let is_last = self.at + window.len() == self.piece.len();
-        let edge = self.at + if is_last { window.len() } else { window.len() - WINDOW_EDGE };
+        let is_last = self.place.at + window.len() == self.piece.len();
+        let edge = self.place.at + if is_last { window.len() } else { window.len() - WINDOW_EDGE };
         let mut tokens = ranked.tokens(self.vocabulary, window).peekable();
         let first = tokens.peek().copied();
-        if let (Some((before, _)), Some((first, _))) = (self.before, first)
+        if let (Some((before, _)), Some((first, _))) = (self.place.before, first)
             && !self.vocabulary.stay_apart(before, first)
         {
             return;
         }
         for token in tokens {
-            if self.at + token.1 > edge {
+            if self.place.at + token.1 > edge {
                 break;
             }
             self.take(token);

@@ -3,8 +3,10 @@
 mod breaks;
 mod chat;
 mod classes;
-mod image;
+mod growing;
+pub mod image;
 mod joined;
+mod long;
 mod merge;
 mod ranked;
 #[cfg(test)]
@@ -16,7 +18,7 @@ mod trie;
 mod vocabulary;
 mod work;
 
-pub use chat::{PROMPT_OVERHEAD, count_message};
+pub use chat::{MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD};
 pub use joined::Joined;
 
 use merge::{Scratch, count_piece};
@@ -72,6 +74,14 @@ impl Encoding {
     /// The first call for an encoding takes a few milliseconds to make its table of merges.
     pub fn count(self, text: &str) -> u64 {
         count_pieces(self, text.as_bytes())
+    }
+}
+
+/// The end of the piece that starts at `start`.
+fn piece_end(encoding: Encoding, text: &[u8], start: usize) -> usize {
+    match encoding {
+        Encoding::O200kBase => split::o200k::piece_end(text, start),
+        Encoding::Cl100kBase => split::cl100k::piece_end(text, start),
     }
 }
 

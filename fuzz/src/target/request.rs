@@ -4,15 +4,12 @@ use serde_json::Value;
 use tokengate::dialect::openai::{ChatRequest, parse};
 use tokengate::edits::Edits;
 use tokengate::json::{Member, members};
-use tokengate::tokenizer::{Encoding, PROMPT_OVERHEAD};
 
 use super::{magnitude, signature};
 
 /// The members that edits may touch.
 const EDITED: [&str; 3] = ["stream_options", "max_tokens", "max_completion_tokens"];
 const ACTED_ON: [&str; 4] = ["model", "messages", "stream", "n"];
-/// Longer bodies are not counted: that is a question of time, which has tests of its own.
-const MAX_COUNTED: usize = 8 * 1024;
 
 pub fn run(input: &[u8]) -> u64 {
     let request = match parse(input) {
@@ -31,25 +28,12 @@ pub fn run(input: &[u8]) -> u64 {
     for cap in [1, 7, 100, (largest / 2).max(1), largest.max(1), u64::MAX] {
         edited(&request, text, &before, cap);
     }
-    let mut counted = 0;
-    if input.len() <= MAX_COUNTED {
-        for (encoding, model) in [(Encoding::O200kBase, "gpt-4o-mini"), (Encoding::Cl100kBase, "gpt-4")] {
-            counted = request.prompt_tokens(encoding, model);
-            assert!(counted >= PROMPT_OVERHEAD, "{counted} tokens");
-        }
-    }
     let keys: Vec<&str> =
         before.iter().map(|member| member.key.as_str()).filter(|key| key.len() < 8).collect();
-    signature((
-        request.stream,
-        magnitude(largest),
-        request.include_usage().is_some(),
-        magnitude(counted),
-        keys,
-    ))
+    signature((request.stream, magnitude(largest), request.include_usage().is_some(), keys))
 }
 
-fn edited(request: &ChatRequest<'_>, text: &str, before: &[Member<'_>], cap: u64) {
+fn edited(request: &ChatRequest, text: &str, before: &[Member<'_>], cap: u64) {
     let mut edits = Edits::default();
     request.output_limits().cap(cap, &mut edits);
     let inserts = request.include_usage().is_some() && !before.iter().any(|m| m.key == "stream_options");

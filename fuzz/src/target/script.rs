@@ -14,6 +14,8 @@ pub enum Line {
     },
     /// So many bytes are held.
     Held(usize),
+    /// At most so many bytes of a body are counted along.
+    Piece(usize, Vec<u8>),
     /// The body's end; in gzip where `packed`.
     End {
         body: Vec<u8>,
@@ -65,6 +67,9 @@ fn line(line: &[u8]) -> Option<Line> {
         b"headers" => Line::Headers { end_of_stream: false },
         b"headers-only" => Line::Headers { end_of_stream: true },
         b"held" => Line::Held(usize::try_from(number(0)?).ok()?),
+        b"piece" => {
+            Line::Piece(usize::try_from(number(0)?).ok()?, text(rest.get(words.first()?.len() + 1..)?))
+        }
         b"end" => Line::End { body: text(rest), packed: false },
         b"end-gzip" => Line::End { body: text(rest), packed: true },
         b"withheld" => Line::Withheld,

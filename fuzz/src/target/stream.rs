@@ -89,6 +89,12 @@ impl Proxy {
                 self.step(Event::RequestHeaders { headers: &headers, end_of_stream });
             }
             Line::Held(length) => self.step(Event::RequestBody { length }),
+            Line::Piece(size, body) => {
+                if let Some(from) = self.stream.counts_from() {
+                    let end = from.saturating_add(size).min(body.len());
+                    self.step(Event::RequestPiece { bytes: body.get(from..end).unwrap_or(&[]) });
+                }
+            }
             Line::End { body, packed } => {
                 let body = if packed { gzip::deflate(&body).expect("it packs") } else { body };
                 // The host shows the body only to who waits for it.

@@ -1,8 +1,10 @@
 //! OpenAI's chat completions.
 
 mod answer;
+mod prompt;
 mod request;
 mod transcript;
 
 pub use answer::Answer;
+pub use prompt::Prompt;
 pub use request::{ChatRequest, OutputLimits, parse};

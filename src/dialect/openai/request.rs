@@ -1,19 +1,16 @@
-//! Reads a chat completions request once, strictly where we act on it, and keeps the places to edit.
+//! Reads a whole chat completions request, strictly where we act on it, and keeps the places to edit.
 
 use crate::dialect::BadRequest;
 use crate::edits::{Edit, Edits};
 use crate::json::{Member, elements, members, number, text};
-use crate::tokenizer::{Encoding, PROMPT_OVERHEAD, count_message};
 
 /// The members that must not be given twice.
 const ACTED_ON: [&str; 7] =
     ["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n"];
-/// Members that the provider turns into prompt tokens by rules of its own.
-const COUNTED_RAW: [&str; 3] = ["tools", "functions", "response_format"];
 const MAX_CHOICES: u64 = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChatRequest<'a> {
+pub struct ChatRequest {
     /// As the client wrote it.
     pub model: String,
     pub stream: bool,
@@ -21,8 +18,6 @@ pub struct ChatRequest<'a> {
     output_limits: Vec<OutputLimit>,
     /// What makes the provider report the usage of a stream; `None` when it will anyway.
     include_usage: Option<Edit>,
-    messages: Vec<Vec<Member<'a>>>,
-    counted_raw: Vec<&'a str>,
 }
 
 /// An output limit that the client gave, with its place.
@@ -51,7 +46,7 @@ impl OutputLimits {
     }
 }
 
-impl ChatRequest<'_> {
+impl ChatRequest {
     /// The largest output limit per choice that the client gave.
     pub fn max_output_tokens(&self) -> Option<u64> {
         self.output_limits.iter().map(|limit| limit.value).max()
@@ -65,16 +60,9 @@ impl ChatRequest<'_> {
     pub fn include_usage(&self) -> Option<Edit> {
         self.include_usage.clone()
     }
-
-    /// Prompt tokens, for a model by its normalised name.
-    pub fn prompt_tokens(&self, encoding: Encoding, model: &str) -> u64 {
-        let messages = self.messages.iter().map(|message| count_message(encoding, model, message));
-        let raw = self.counted_raw.iter().map(|raw| encoding.count(raw));
-        messages.chain(raw).fold(PROMPT_OVERHEAD, u64::saturating_add)
-    }
 }
 
-pub fn parse(body: &[u8]) -> Result<ChatRequest<'_>, BadRequest> {
+pub fn parse(body: &[u8]) -> Result<ChatRequest, BadRequest> {
     let body = std::str::from_utf8(body).map_err(|_| whole_body("the body is not UTF-8"))?;
     let all = members(body).map_err(|error| not_json(&error))?;
     for name in ACTED_ON {
@@ -92,10 +80,9 @@ pub fn parse(body: &[u8]) -> Result<ChatRequest<'_>, BadRequest> {
         None => return Err(bad("messages", "is missing")),
         Some(member) => elements(member.raw).map_err(|_| bad("messages", "must be an array"))?,
     };
-    let messages = messages
-        .into_iter()
-        .map(|raw| members(raw).map_err(|_| bad("messages", "must be an array of objects")))
-        .collect::<Result<_, _>>()?;
+    for raw in messages {
+        members(raw).map_err(|_| bad("messages", "must be an array of objects"))?;
+    }
     let stream = match get("stream") {
         None => false,
         Some(member) => boolean("stream", member.raw)?,
@@ -116,9 +103,7 @@ pub fn parse(body: &[u8]) -> Result<ChatRequest<'_>, BadRequest> {
     }
     let stream_options = all.iter().find(|member| member.key == "stream_options");
     let include_usage = include_usage(stream_options, body)?.filter(|_| stream);
-    let counted_raw =
-        all.iter().filter(|m| COUNTED_RAW.contains(&m.key.as_str()) && !m.is_null()).map(|m| m.raw).collect();
-    Ok(ChatRequest { model, stream, choices, output_limits, include_usage, messages, counted_raw })
+    Ok(ChatRequest { model, stream, choices, output_limits, include_usage })
 }
 
 /// What must be written to have `stream_options.include_usage: true`.

@@ -2,7 +2,7 @@
 
 use crate::tokenizer::{Encoding, Joined};
 
-/// Text kept for the whole answer; beyond it, each channel is counted up to its last safe break.
+/// Text that waits to be counted, of the whole answer.
 const MAX_KEPT: usize = 16 * 1024;
 /// Channels kept apart; 128 choices with content and reasoning each. Further ones join the last.
 const MAX_CHANNELS: usize = 256;
@@ -51,8 +51,9 @@ impl Transcript {
             self.kept += piece.len();
         }
         if self.kept > MAX_KEPT {
+            let keep = MAX_KEPT / 2 / self.channels.len().max(1);
             for (_, joined) in &mut self.channels {
-                joined.compact(self.encoding);
+                joined.compact(self.encoding, keep);
             }
             self.kept = self.channels.iter().map(|(_, joined)| joined.kept()).sum();
         }

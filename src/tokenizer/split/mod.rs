@@ -5,6 +5,7 @@
 
 pub mod cl100k;
 pub mod o200k;
+pub mod run;
 
 use super::classes::{BLANK, END, MARK, NEWLINE, NUMBER, OTHER, SPACE, class_at};
 
@@ -68,7 +69,7 @@ impl Space {
 
 /// The length of `'(?i:s|t|m|d|re|ve|ll)` at `at`, 0 if there is none. The long s is an s in another case.
 #[inline]
-fn contraction(text: &[u8], at: usize) -> usize {
+pub fn contraction(text: &[u8], at: usize) -> usize {
     if text.get(at) != Some(&b'\'') {
         return 0;
     }

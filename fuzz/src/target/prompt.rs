@@ -1,0 +1,66 @@
+//! Counting in step with a body that arrives in pieces: the same count for every way to cut it, and that of a
+//! slow reader of the whole.
+
+use tokengate::dialect::openai::{Prompt, parse};
+use tokengate::json::{Member, elements, members, text};
+use tokengate::tokenizer::{Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, image};
+
+use super::chunks::cuts;
+use super::{magnitude, signature};
+
+#[path = "../../../src/dialect/openai/prompt_reference.rs"]
+mod reference;
+
+/// Longer bodies are not counted: that is a question of time, which has tests of its own.
+const MAX_COUNTED: usize = 8 * 1024;
+const MODEL: &str = "gpt-4o-mini";
+
+pub fn run(input: &[u8]) -> u64 {
+    if input.len() > MAX_COUNTED {
+        return 0;
+    }
+    let accepted = parse(input).is_ok();
+    let mut seen = 0;
+    for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+        let whole = count(input, &[input], encoding);
+        for chunks in cuts(input) {
+            let counted = count(input, &chunks, encoding);
+            assert!(
+                !accepted || counted == whole,
+                "{counted:?} in {} chunks, {whole:?} at once",
+                chunks.len()
+            );
+        }
+        if accepted {
+            let body = std::str::from_utf8(input).expect("accepted, so it is UTF-8");
+            assert_eq!(whole, Some(reference::prompt_tokens(body, encoding, MODEL)), "as the whole is read");
+        }
+        seen = magnitude(whole.unwrap_or(0));
+    }
+    signature((accepted, seen))
+}
+
+/// The count, where the end was reached. A body that is none must end as well, and soon.
+fn count(body: &[u8], chunks: &[&[u8]], encoding: Encoding) -> Option<u64> {
+    let mut prompt = Prompt::default();
+    let (mut end, mut read) = (0, 0);
+    for chunk in chunks {
+        end += chunk.len();
+        while prompt.position() < end {
+            let from = prompt.position();
+            // Another model at the end of the body must not matter.
+            prompt.push(&body[from..end], |name| {
+                Some(if name.len() % 2 == 0 { encoding } else { Encoding::O200kBase })
+            });
+            read += end - from;
+        }
+    }
+    prompt.choose(encoding);
+    while prompt.position() < body.len() {
+        let from = prompt.position();
+        prompt.push(&body[from..], |_| None);
+        read += body.len() - from;
+    }
+    assert!(read <= 8 * body.len() + 1_000 * chunks.len(), "read {read} bytes of {}", body.len());
+    prompt.is_done().then(|| prompt.tokens(MODEL))
+}

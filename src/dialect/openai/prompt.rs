@@ -1,0 +1,329 @@
+//! Counts a chat request's prompt while its body arrives. Each byte is read once; only a content part whose
+//! `type` comes after what it says, or is none we know, is read twice.
+
+use crate::json::walk::{Action, Again, Kind, Place, Visitor, Walker};
+use crate::tokenizer::{
+    Encoding, Joined, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, image,
+};
+
+/// Members that the provider turns into prompt tokens by rules of its own: counted as they are written.
+const COUNTED_RAW: [&[u8]; 3] = [b"tools", b"functions", b"response_format"];
+/// A longer text is no model's name and no type.
+const MAX_SHORT: usize = 1_024;
+/// Text that is kept before it is counted, and that is looked at in one go.
+const MAX_KEPT: usize = 16 * 1024;
+const STEP: usize = 8 * 1024;
+
+/// The tokens of a prompt as far as its body was read.
+#[derive(Debug, Default)]
+pub struct Prompt {
+    walker: Walker,
+    count: Count,
+}
+
+impl Prompt {
+    /// The byte of the body to go on from. It is less than before where something must be read again.
+    pub fn position(&self) -> usize {
+        self.walker.at()
+    }
+
+    /// All that counts was read.
+    pub fn is_done(&self) -> bool {
+        self.walker.is_done()
+    }
+
+    /// Reads on. `bytes` begin at [`position`](Self::position); what they are may be read a second time, so
+    /// the work is at most twice their length. `find` gives the encoding of a model, by the client's name.
+    pub fn push(&mut self, bytes: &[u8], find: impl Fn(&str) -> Option<Encoding>) {
+        let start = self.walker.at();
+        while self.walker.push(start, bytes, &mut self.count) {
+            if self.count.encoding.is_none()
+                && let Some(encoding) = self.count.model.take().and_then(|name| find(&name))
+            {
+                self.start(encoding);
+            }
+        }
+    }
+
+    /// Counts with this encoding, from the start if it was another one.
+    pub fn choose(&mut self, encoding: Encoding) {
+        match self.count.encoding {
+            None => self.start(encoding),
+            Some(chosen) if chosen == encoding => {}
+            Some(_) => {
+                *self = Self::default();
+                self.count.encoding = Some(encoding);
+            }
+        }
+    }
+
+    fn start(&mut self, encoding: Encoding) {
+        self.count.encoding = Some(encoding);
+        if let Some(key_at) = self.count.skipped_at.take() {
+            self.walker.go_back_to_member(key_at);
+        }
+    }
+
+    /// Prompt tokens for a model by its normalised name. A body whose end was not reached is no request.
+    pub fn tokens(&self, model: &str) -> u64 {
+        let Count { total, images, low_images, .. } = &self.count;
+        let images = images.saturating_mul(image::tokens(model, false));
+        let low_images = low_images.saturating_mul(image::tokens(model, true));
+        [PROMPT_OVERHEAD, *total, images, low_images].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    /// Unknown until the model is.
+    encoding: Option<Encoding>,
+    total: u64,
+    images: u64,
+    low_images: u64,
+    text: Joined,
+    purpose: Purpose,
+    /// A text that is looked at: the model, the type of a part, the detail of an image.
+    short: Vec<u8>,
+    model: Option<String>,
+    /// The first member that counts and was passed over while the encoding was unknown.
+    skipped_at: Option<usize>,
+    part: Part,
+}
+
+/// What the value being handed out is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Total,
+    PartText,
+    PartRefusal,
+    Model,
+    PartType,
+    Detail,
+}
+
+/// A content part, as far as it was read. Of a member given twice the last one counts.
+#[derive(Debug, Default)]
+struct Part {
+    at: usize,
+    kind: PartKind,
+    text: Option<Said>,
+    refusal: Option<Said>,
+    image: Option<Detail>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PartKind {
+    #[default]
+    Unknown,
+    Text,
+    Refusal,
+    Image,
+    Media,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    at: usize,
+    kind: Kind,
+    /// Where it was counted already.
+    tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Low,
+    Full,
+}
+
+/// How a value is counted: a string by its text, anything else as it is written.
+fn by_kind(kind: Kind) -> Action {
+    if kind == Kind::Text { Action::Text } else { Action::Raw }
+}
+
+impl Visitor for Count {
+    fn value(&mut self, place: Place<'_>, kind: Kind) -> Action {
+        self.purpose = Purpose::Total;
+        match place.depth {
+            1 => self.member(place, kind),
+            // The messages.
+            2 if kind == Kind::Object => {
+                self.add(MESSAGE_OVERHEAD);
+                Action::Enter
+            }
+            3 => match (place.key, kind) {
+                (_, Kind::Null) => Action::Skip,
+                (b"content", Kind::Array) => Action::Enter,
+                (b"name", _) => {
+                    self.add(NAME_OVERHEAD);
+                    by_kind(kind)
+                }
+                _ => by_kind(kind),
+            },
+            // The parts of a content.
+            4 => match kind {
+                Kind::Null => Action::Skip,
+                Kind::Object => {
+                    self.part = Part { at: place.at, ..Part::default() };
+                    Action::Enter
+                }
+                _ => by_kind(kind),
+            },
+            5 => self.part_member(place, kind),
+            6 if place.key == b"detail" && kind == Kind::Text => self.look_at(Purpose::Detail),
+            _ => Action::Skip,
+        }
+    }
+
+    fn piece(&mut self, piece: &[u8]) {
+        match (self.purpose, self.encoding) {
+            (Purpose::Total | Purpose::PartText | Purpose::PartRefusal, Some(encoding)) => {
+                for step in piece.chunks(STEP) {
+                    self.text.push(step);
+                    if self.text.kept() > MAX_KEPT {
+                        self.text.compact(encoding, MAX_KEPT / 2);
+                    }
+                }
+            }
+            _ if self.short.len() <= MAX_SHORT => {
+                let room = piece.len().min(MAX_SHORT + 1 - self.short.len());
+                self.short.extend_from_slice(piece.get(..room).unwrap_or(&[]));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self) -> bool {
+        let short = std::mem::take(&mut self.short);
+        match self.purpose {
+            Purpose::Total => {
+                let tokens = self.take_text();
+                self.add(tokens);
+            }
+            Purpose::PartText => {
+                let tokens = self.take_text();
+                self.part.text = self.part.text.map(|said| Said { tokens: Some(tokens), ..said });
+            }
+            Purpose::PartRefusal => {
+                let tokens = self.take_text();
+                self.part.refusal = self.part.refusal.map(|said| Said { tokens: Some(tokens), ..said });
+            }
+            Purpose::Model => {
+                let is_whole = short.len() <= MAX_SHORT;
+                self.model = String::from_utf8(short).ok().filter(|_| is_whole);
+                return true;
+            }
+            Purpose::PartType => {
+                self.part.kind = match short.as_slice() {
+                    b"text" => PartKind::Text,
+                    b"refusal" => PartKind::Refusal,
+                    b"image_url" => PartKind::Image,
+                    b"input_audio" | b"file" => PartKind::Media,
+                    _ => PartKind::Unknown,
+                };
+            }
+            Purpose::Detail if short == b"low" => self.part.image = Some(Detail::Low),
+            Purpose::Detail => {}
+        }
+        false
+    }
+
+    fn close(&mut self, depth: usize) -> Option<Again> {
+        if depth != 5 {
+            return None;
+        }
+        self.purpose = Purpose::Total;
+        let part = std::mem::take(&mut self.part);
+        let said = match part.kind {
+            PartKind::Text => part.text,
+            PartKind::Refusal => part.refusal,
+            PartKind::Unknown => Some(Said { at: part.at, kind: Kind::Object, tokens: None }),
+            PartKind::Media => {
+                self.add(MEDIA_TOKENS);
+                None
+            }
+            PartKind::Image => {
+                match part.image {
+                    Some(Detail::Low) => self.low_images = self.low_images.saturating_add(1),
+                    Some(Detail::Full) => self.images = self.images.saturating_add(1),
+                    None => {}
+                }
+                None
+            }
+        }?;
+        match said.tokens {
+            Some(tokens) => {
+                self.add(tokens);
+                None
+            }
+            None => Some(Again { at: said.at, kind: said.kind, action: by_kind(said.kind) }),
+        }
+    }
+}
+
+impl Count {
+    fn member(&mut self, place: Place<'_>, kind: Kind) -> Action {
+        if place.key == b"model" && self.encoding.is_none() && kind == Kind::Text {
+            return self.look_at(Purpose::Model);
+        }
+        let action = match (place.key, kind) {
+            (b"messages", Kind::Array) => Action::Enter,
+            (key, _) if COUNTED_RAW.contains(&key) && kind != Kind::Null => Action::Raw,
+            _ => return Action::Skip,
+        };
+        if self.encoding.is_none() {
+            self.skipped_at = self.skipped_at.or(Some(place.key_at));
+            return Action::Skip;
+        }
+        action
+    }
+
+    fn part_member(&mut self, place: Place<'_>, kind: Kind) -> Action {
+        let said = Some(Said { at: place.at, kind, tokens: None });
+        match place.key {
+            b"type" if kind == Kind::Text => return self.look_at(Purpose::PartType),
+            b"type" => self.part.kind = PartKind::Unknown,
+            b"text" => {
+                self.part.text = said;
+                if self.part.kind == PartKind::Text {
+                    self.purpose = Purpose::PartText;
+                    return by_kind(kind);
+                }
+            }
+            b"refusal" => {
+                self.part.refusal = said;
+                if self.part.kind == PartKind::Refusal {
+                    self.purpose = Purpose::PartRefusal;
+                    return by_kind(kind);
+                }
+            }
+            b"image_url" => {
+                self.part.image = (kind != Kind::Null).then_some(Detail::Full);
+                if kind == Kind::Object {
+                    return Action::Enter;
+                }
+            }
+            _ => {}
+        }
+        Action::Skip
+    }
+
+    fn look_at(&mut self, purpose: Purpose) -> Action {
+        self.purpose = purpose;
+        self.short.clear();
+        Action::Text
+    }
+
+    fn take_text(&mut self) -> u64 {
+        let text = std::mem::take(&mut self.text);
+        self.encoding.map_or(0, |encoding| text.total(encoding))
+    }
+
+    fn add(&mut self, tokens: u64) {
+        self.total = self.total.saturating_add(tokens);
+    }
+}
+
+#[cfg(test)]
+#[path = "prompt_tests.rs"]
+mod tests;

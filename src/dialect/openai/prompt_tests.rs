@@ -1,0 +1,233 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dialect::openai::parse;
+use crate::json::{Member, elements, members, text};
+
+#[path = "prompt_reference.rs"]
+mod reference;
+
+const ENCODINGS: [Encoding; 2] = [Encoding::O200kBase, Encoding::Cl100kBase];
+
+/// Counts a body that arrives in these pieces, as a stream does: from Envoy's buffer, at whatever place.
+fn count_pieces(body: &[u8], ends: impl IntoIterator<Item = usize>, encoding: Encoding, model: &str) -> u64 {
+    let mut prompt = Prompt::default();
+    let mut read = 0;
+    for end in ends.into_iter().chain([body.len()]) {
+        while prompt.position() < end {
+            let from = prompt.position();
+            prompt.push(&body[from..end], |_| Some(encoding));
+            read += end - from;
+        }
+    }
+    prompt.choose(encoding);
+    while prompt.position() < body.len() {
+        let end = (prompt.position() + 50).min(body.len());
+        prompt.push(&body[prompt.position()..end], |_| None);
+    }
+    assert!(read <= 1_000_000 || read <= 40 * body.len());
+    assert!(prompt.is_done(), "{}", String::from_utf8_lossy(body));
+    prompt.tokens(model)
+}
+
+fn count(body: &str, encoding: Encoding) -> u64 {
+    count_pieces(body.as_bytes(), [], encoding, "gpt-4o")
+}
+
+#[track_caller]
+fn check_all_cuts(body: &str) {
+    parse(body.as_bytes()).unwrap();
+    for encoding in ENCODINGS {
+        let whole = reference::prompt_tokens(body, encoding, "gpt-4o");
+        assert_eq!(count(body, encoding), whole, "{body}");
+        assert_eq!(count_pieces(body.as_bytes(), 0..body.len(), encoding, "gpt-4o"), whole, "{body}");
+        for cut in 0..body.len() {
+            assert_eq!(
+                count_pieces(body.as_bytes(), [cut], encoding, "gpt-4o"),
+                whole,
+                "cut at {cut}: {body}"
+            );
+        }
+    }
+}
+
+fn prompt(encoding: Encoding, messages: &str) -> u64 {
+    count(&format!(r#"{{"model":"m","messages":{messages}}}"#), encoding)
+}
+
+#[test]
+fn published_framing() {
+    for (messages, cl100k, o200k) in [
+        (r#"[{"role":"user","content":"hi"}]"#, 8, 8),
+        (r#"[{"role":"user","content":""}]"#, 7, 7),
+        (r#"[{"role":"user","content":null}]"#, 7, 7),
+        (r#"[{"role":"user","content":"hi","name":"alice"}]"#, 10, 10),
+        (r#"[{"role":"system","content":"You are terse."},{"role":"user","content":"hi"}]"#, 16, 16),
+        (r#"[{"role":"user","content":"你好世界"}]"#, 12, 9),
+        (r#"[{"role":"user","content":"\u4f60\u597d\u4e16\u754c"}]"#, 12, 9),
+        (r#"[{"role":"user","content":"<|endoftext|>"}]"#, 14, 14),
+        (r#"[{"role":"user","content":[{"type":"text","text":"hi"},null]}]"#, 8, 8),
+        ("[]", 3, 3),
+    ] {
+        assert_eq!(prompt(Encoding::Cl100kBase, messages), cl100k, "{messages}");
+        assert_eq!(prompt(Encoding::O200kBase, messages), o200k, "{messages}");
+    }
+}
+
+#[test]
+fn every_shape_of_content_has_a_count() {
+    for (content, least, most) in [
+        ("42", 1, 1),
+        ("true", 1, 1),
+        ("{}", 1, 2),
+        (r#"[42,"loose",[],{}]"#, 4, 8),
+        (r#"[{"type":"video_url","video_url":{"url":"x"}}]"#, 8, 30),
+        (r#"[{"type":"tool_result","content":[{"type":"text","text":"ok"}]}]"#, 10, 40),
+        (r#"[{"type":"image_url","image_url":null}]"#, 0, 0),
+        (r#"[{"type":"image_url","image_url":"data:image/png;base64,AAAA"}]"#, 1445, 1445),
+        (r#"[{"type":"image_url","image_url":{"url":"https://x/","detail":"low"}}]"#, 85, 85),
+        (r#"[{"type":"input_audio"},{"type":"file","file":{}}]"#, 4_000, 4_000),
+    ] {
+        let counted = prompt(Encoding::O200kBase, &format!(r#"[{{"content":{content}}}]"#)) - 6;
+        assert!((least..=most).contains(&counted), "{content}: {counted}");
+    }
+}
+
+#[test]
+fn tools_and_schemas_are_counted() {
+    for members in [
+        r#""tools":[{"type":"function","function":{"name":"weather","description":"Get it."}}]"#,
+        r#""response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}"#,
+        r#""messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function",
+            "function":{"name":"f","arguments":"{\"city\":\"Bern\"}"}}]}]"#,
+    ] {
+        assert!(count(&format!(r#"{{"model":"m",{members}}}"#), Encoding::O200kBase) > 13, "{members}");
+    }
+}
+
+#[test]
+fn wherever_a_body_is_cut() {
+    for body in [
+        r#"{"model":"gpt-4o","messages":[{"role":"user","content":"It's \"so\", 1\u0032 caf\u00e9 \ud83d\ude00\ud800x \n"}]}"#,
+        r#" { "messages" : [ {"content":[ {"text":"late type","type":"text"} , "loose" , 5 , null , [1, 2] ] } ] , "model" : "m" } "#,
+        r#"{"tools":[{"a":"]}"}],"m\u006fdel":"m","tools":null,"functions":"text","response_format":-1.5e3,"messages":[]}"#,
+        r#"{"model":"m","messages":[{"content":[{"type":"text","text":"a","text":"the other","type":"text"},
+            {"type":"text","text":"said","type":"refusal","refusal":"no"},{"type":"text"},{"type":"text","text":null},
+            {"type":"refusal","refusal":["x"]},{"type":3,"text":"x"},{"type":"image_url","image_url":{"detail":"low","url":"x"}},
+            {"image_url":{"detail":"high"},"type":"image_url"},{"type":"odd","b":{"c":"}"}},{}]},
+            {"name":null,"content":{"a":1}},{"name":"n","name":2,"content":true,"content":""},{}]}"#,
+    ] {
+        check_all_cuts(body);
+    }
+}
+
+#[test]
+fn another_encoding_at_the_end_counts_again() {
+    let body = r#"{"model":"m","messages":[{"content":"你好世界"}]}"#.as_bytes();
+    let mut prompt = Prompt::default();
+    prompt.push(&body[..40], |_| Some(Encoding::O200kBase));
+    prompt.choose(Encoding::Cl100kBase);
+    assert_eq!(prompt.position(), 0);
+    prompt.push(body, |_| None);
+    assert_eq!((prompt.is_done(), prompt.tokens("m")), (true, 11));
+}
+
+#[test]
+fn what_is_no_json_ends_and_is_read_once() {
+    for part in
+        [r#"{"a":1{},"#, r#"{"a":[}},"#, r#"{"a":1"},"#, "{]", r#"{"a":"\x"},"#, "[1}", "{1}", ",", "]"]
+    {
+        let body = format!(r#"{{"model":"m","messages":[{{"content":[{}"#, part.repeat(10_000));
+        let mut prompt = Prompt::default();
+        let mut read = 0;
+        while prompt.position() < body.len() {
+            let from = prompt.position();
+            let end = (from + 1_000).min(body.len());
+            prompt.push(&body.as_bytes()[from..end], |_| Some(Encoding::O200kBase));
+            read += end - from;
+        }
+        assert!(read <= 3 * body.len(), "{part}: {read}");
+    }
+}
+
+/// A piece of JSON text of a request, well formed or nearly.
+fn value(depth: u32) -> BoxedStrategy<String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("-1.5e3".to_owned()),
+        Just("true".to_owned()),
+        r#""[a-c '🙂价\\u{e9}]{0,12}""#.prop_map(|text| text.replace('\\', "\\\\")),
+        Just(r#""text""#.to_owned()),
+        Just(r#""refusal""#.to_owned()),
+        Just(r#""image_url""#.to_owned()),
+        Just(r#""low""#.to_owned()),
+        Just(r#""\ud83d\ude00\ud83d \udc00\u0041\n""#.to_owned()),
+    ];
+    if depth == 0 {
+        return leaf.boxed();
+    }
+    let key = prop::sample::select(vec![
+        "model",
+        "messages",
+        "tools",
+        "content",
+        "name",
+        "role",
+        "type",
+        "text",
+        "refusal",
+        "image_url",
+        "detail",
+        "t\\u0079pe",
+        "x",
+        "",
+    ]);
+    let space = prop::sample::select(vec!["", " ", "\n"]);
+    let item = value(depth - 1);
+    prop_oneof![
+        2 => leaf,
+        3 => prop::collection::vec((key, space.clone(), item.clone()), 0..5).prop_map(|members| {
+            let members: Vec<_> = members.iter().map(|(k, s, v)| format!("{s}\"{k}\"{s}:{v}{s}")).collect();
+            format!("{{{}}}", members.join(","))
+        }),
+        3 => prop::collection::vec((space, item), 0..5).prop_map(|items| {
+            let items: Vec<_> = items.iter().map(|(s, v)| format!("{s}{v}{s}")).collect();
+            format!("[{}]", items.join(","))
+        }),
+    ]
+    .boxed()
+}
+
+proptest! {
+    #[test]
+    fn any_request_in_any_pieces(
+        messages in prop::collection::vec(value(4), 0..4),
+        tools in value(2),
+        model_first in any::<bool>(),
+        mut ends in prop::collection::vec(0..400usize, 0..6),
+    ) {
+        let messages: Vec<_> = messages.iter().map(|m| format!(r#"{{"role":"user","content":{m}}}"#)).collect();
+        let messages = format!(r#""tools":{tools},"messages":[{}]"#, messages.join(","));
+        let body = match model_first {
+            true => format!(r#"{{"model":"gpt-4o",{messages}}}"#),
+            false => format!(r#"{{{messages} , "model":"gpt-4o"}}"#),
+        };
+        parse(body.as_bytes()).unwrap();
+        ends.sort_unstable();
+        let ends = ends.into_iter().map(|end| end.min(body.len()));
+        let whole = reference::prompt_tokens(&body, Encoding::O200kBase, "gpt-4o-mini");
+        prop_assert_eq!(count_pieces(body.as_bytes(), ends, Encoding::O200kBase, "gpt-4o-mini"), whole, "{}", body);
+    }
+
+    #[test]
+    fn any_bytes_end(bytes: Vec<u8>, text in r#"[\[\]{}",:a1n \\]{0,60}"#) {
+        for bytes in [bytes.as_slice(), text.as_bytes(), format!(r#"{{"model":"m","messages":[{text}"#).as_bytes()] {
+            let mut prompt = Prompt::default();
+            while prompt.position() < bytes.len() {
+                prompt.push(&bytes[prompt.position()..], |_| Some(Encoding::O200kBase));
+            }
+        }
+    }
+}
