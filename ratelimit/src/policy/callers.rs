@@ -1,0 +1,119 @@
+//! Who a caller is: API keys, and what a key may assert about the caller behind it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::Plan;
+use super::secret::Secret;
+
+/// Who a key belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// As it stands in the policy: the key's hash, by which buckets tell keys apart.
+    pub key: String,
+    pub tenant: String,
+    pub plan: String,
+    pub user: Option<String>,
+    pub asserts: Asserts,
+}
+
+/// Names of the request headers, in lower case, by which a backend says who its own caller is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asserts {
+    pub user: Option<String>,
+    pub plan: Option<String>,
+}
+
+/// All keys of a policy.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    pub(super) sha256: HashMap<String, Caller>,
+    pub(super) hmac_sha256: HashMap<String, Caller>,
+    pub(super) secret: Option<Secret>,
+}
+
+impl Keys {
+    /// The caller of a key, by the SHA-256 that the filter sends (64 lower-case hex digits). With a secret,
+    /// HMAC-SHA-256 over those 64 digits is looked up as well.
+    pub fn get(&self, key_hash: &str) -> Option<&Caller> {
+        self.sha256.get(key_hash).or_else(|| {
+            let secret = self.secret.as_ref().filter(|_| !self.hmac_sha256.is_empty())?;
+            self.hmac_sha256.get(&secret.hex(key_hash.as_bytes()))
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Caller> {
+        self.sha256.values().chain(self.hmac_sha256.values())
+    }
+
+    /// The plans that a tenant's requests can have.
+    pub fn plans_of<'p>(&'p self, tenant: &str, plans: &'p BTreeMap<String, Plan>) -> BTreeSet<&'p String> {
+        let callers: Vec<_> = self.iter().filter(|caller| caller.tenant == tenant).collect();
+        if callers.iter().any(|caller| caller.asserts.plan.is_some()) {
+            return plans.keys().collect();
+        }
+        callers.into_iter().map(|caller| &caller.plan).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.sha256.len() + self.hmac_sha256.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Whom a request is charged to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub tenant: String,
+    pub plan: String,
+    /// Absent: a machine's key; limits per user then count the key.
+    pub user: Option<String>,
+}
+
+/// Why nobody can be charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    #[error("the key asserts a user that is empty, longer than 128 bytes or not plain text")]
+    BadUser,
+    #[error("the key asserts a plan that the policy does not have")]
+    UnknownPlan,
+}
+
+/// The longest asserted value, in bytes.
+const MAX_ASSERTED: usize = 128;
+
+impl Caller {
+    /// The caller with what its request's headers assert, as far as its key may assert it. `header` gives the
+    /// one value of a header by its lower-case name.
+    ///
+    /// # Errors
+    /// The value cannot be what the key is allowed to assert.
+    pub fn identity<'h>(
+        &self,
+        plans: &BTreeMap<String, Plan>,
+        header: impl Fn(&str) -> Option<&'h str>,
+    ) -> Result<Identity, IdentityError> {
+        let asserted = |name: &Option<String>| name.as_deref().and_then(&header);
+        let user = match asserted(&self.asserts.user) {
+            None => self.user.clone(),
+            Some(user) if is_plain(user) => Some(user.to_owned()),
+            Some(_) => return Err(IdentityError::BadUser),
+        };
+        let plan = match asserted(&self.asserts.plan) {
+            None => self.plan.clone(),
+            Some(plan) if plans.contains_key(plan) => plan.to_owned(),
+            Some(_) => return Err(IdentityError::UnknownPlan),
+        };
+        Ok(Identity { tenant: self.tenant.clone(), plan, user })
+    }
+}
+
+/// What a user may be called.
+pub(super) fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= MAX_ASSERTED
+        && !text.chars().any(char::is_control)
+        && text.trim() == text
+}
