@@ -29,6 +29,15 @@ pub struct Keys {
     pub(super) sha256: HashMap<String, Caller>,
     pub(super) hmac_sha256: HashMap<String, Caller>,
     pub(super) secret: Option<Secret>,
+    /// Callers without a key may be anybody.
+    pub(super) verified: Option<VerifiedIdentities>,
+}
+
+/// Callers that the proxy has verified itself (a token's claims, a certificate) are accepted as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedIdentities {
+    /// The plan of a caller that brings none.
+    pub default_plan: Option<String>,
 }
 
 impl Keys {
@@ -48,10 +57,40 @@ impl Keys {
     /// The plans that a tenant's requests can have.
     pub fn plans_of<'p>(&'p self, tenant: &str, plans: &'p BTreeMap<String, Plan>) -> BTreeSet<&'p String> {
         let callers: Vec<_> = self.iter().filter(|caller| caller.tenant == tenant).collect();
-        if callers.iter().any(|caller| caller.asserts.plan.is_some()) {
+        if self.verified.is_some() || callers.iter().any(|caller| caller.asserts.plan.is_some()) {
             return plans.keys().collect();
         }
         callers.into_iter().map(|caller| &caller.plan).collect()
+    }
+
+    /// Some callers can choose among all plans.
+    pub fn any_plan(&self) -> bool {
+        self.verified.is_some() || self.iter().any(|caller| caller.asserts.plan.is_some())
+    }
+
+    /// Who a caller is whom the proxy has verified.
+    ///
+    /// # Errors
+    /// The policy does not accept such callers, or not this one.
+    pub fn verified(
+        &self,
+        plans: &BTreeMap<String, Plan>,
+        tenant: &str,
+        user: Option<&str>,
+        plan: Option<&str>,
+    ) -> Result<Identity, IdentityError> {
+        let verified = self.verified.as_ref().ok_or(IdentityError::NotAccepted)?;
+        if !is_plain(tenant) {
+            return Err(IdentityError::BadTenant);
+        }
+        if user.is_some_and(|user| !is_plain(user)) {
+            return Err(IdentityError::BadUser);
+        }
+        let plan = plan.or(verified.default_plan.as_deref()).ok_or(IdentityError::NoPlan)?;
+        if !plans.contains_key(plan) {
+            return Err(IdentityError::UnknownPlan);
+        }
+        Ok(Identity { tenant: tenant.to_owned(), plan: plan.to_owned(), user: user.map(str::to_owned) })
     }
 
     pub fn len(&self) -> usize {
@@ -75,10 +114,16 @@ pub struct Identity {
 /// Why nobody can be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    #[error("the key asserts a user that is empty, longer than 128 bytes or not plain text")]
+    #[error("the policy accepts callers with a key only")]
+    NotAccepted,
+    #[error("the tenant is empty, longer than 128 bytes or not plain text")]
+    BadTenant,
+    #[error("the user is empty, longer than 128 bytes or not plain text")]
     BadUser,
-    #[error("the key asserts a plan that the policy does not have")]
+    #[error("the caller has a plan that the policy does not have")]
     UnknownPlan,
+    #[error("the caller has no plan and the policy no default")]
+    NoPlan,
 }
 
 /// The longest asserted value, in bytes.

@@ -82,6 +82,14 @@ pub enum Counting {
 }
 
 impl Counting {
+    /// Present when one class of tokens weighs more than another.
+    pub fn weights(&self) -> Option<&Rates> {
+        match self {
+            Self::Same(rates) if rates.by_tokens() && rates.per != 1 => Some(rates),
+            Self::Same(_) | Self::Priced(_) => None,
+        }
+    }
+
     pub fn rates(&self, model: &ModelInfo) -> Rates {
         match self {
             Self::Same(rates) => *rates,

@@ -31,6 +31,13 @@ impl Default for Assumed {
     }
 }
 
+impl Assumed {
+    /// Output tokens that are produced where so many are held; at least 1.
+    pub fn output_of(&self, held: u64) -> u64 {
+        self.output_tokens.unwrap_or(held / 4).min(held).max(1)
+    }
+}
+
 /// Output tokens that a request without an output limit holds; nothing when it is refused.
 pub fn default_output(model: &ModelInfo) -> Option<u64> {
     let max = model.max_output_tokens.unwrap_or(u64::MAX);
@@ -59,7 +66,7 @@ pub struct Estimate {
 /// Nothing when the model refuses such requests.
 pub fn estimate(limit: &Limit, amount: u64, model: &ModelInfo, assumed: Assumed) -> Option<Estimate> {
     let held_output = default_output(model)?;
-    let output = assumed.output_tokens.unwrap_or(held_output / 4).min(held_output).max(1);
+    let output = assumed.output_of(held_output);
     let usage = Usage { input: assumed.prompt_tokens, output, ..Usage::default() };
     let rates = limit.rates(model);
     let (hold, used) =
@@ -119,7 +126,7 @@ impl Count {
     pub(super) fn show_with_unit(self, amount: u64) -> String {
         match self {
             Self::Cost => self.show(amount),
-            Self::InFlight => format!("{amount} requests under way"),
+            Self::InFlight => format!("{amount} under way"),
             _ => format!("{amount} {}", self.name().replace('_', " ")),
         }
     }

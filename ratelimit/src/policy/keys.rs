@@ -1,16 +1,30 @@
-//! The section `keys`.
+//! The sections `keys` and `verified_identities`.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
 use super::Plan;
-use super::callers::{Asserts, Caller, Keys, is_plain};
+use super::callers::{Asserts, Caller, Keys, VerifiedIdentities, is_plain};
 use super::error::Result;
 use super::fields::{Fields, Item};
 use super::secret::Secret;
 
-pub fn read(section: &Item<'_>, plans: &BTreeMap<String, Plan>, secret: Option<&Secret>) -> Result<Keys> {
-    let mut keys = Keys { secret: secret.cloned(), ..Keys::default() };
+/// Takes `keys` and `verified_identities`.
+pub fn read(
+    document: &mut Fields<'_>,
+    plans: &BTreeMap<String, Plan>,
+    secret: Option<&Secret>,
+) -> Result<Keys> {
+    let verified = match document.optional("verified_identities") {
+        None => None,
+        Some(item) => verified(&item, plans)?,
+    };
+    let mut keys = Keys { secret: secret.cloned(), verified, ..Keys::default() };
+    let section = match document.optional("keys") {
+        None if keys.verified.is_some() => return Ok(keys),
+        None => return Err(document.missing("keys")),
+        Some(section) => section,
+    };
     for item in section.list()? {
         let mut fields = item.fields()?;
         let (hash_item, keyed) = match fields.optional("hmac_sha256") {
@@ -40,10 +54,18 @@ pub fn read(section: &Item<'_>, plans: &BTreeMap<String, Plan>, secret: Option<&
             Entry::Vacant(free) => free.insert(caller),
         };
     }
-    if keys.is_empty() {
+    if keys.is_empty() && keys.verified.is_none() {
         return Err(section.fault("must list at least one key: nobody could call"));
     }
     Ok(keys)
+}
+
+fn verified(item: &Item<'_>, plans: &BTreeMap<String, Plan>) -> Result<Option<VerifiedIdentities>> {
+    let mut fields = item.fields()?;
+    let accept = fields.required("accept")?.boolean()?;
+    let default_plan = fields.optional("default_plan").map(|item| plan(&item, plans)).transpose()?;
+    fields.finish(&[])?;
+    Ok(accept.then(|| VerifiedIdentities { default_plan: default_plan.map(str::to_owned) }))
 }
 
 fn hash<'a>(item: &Item<'a>, keyed: bool) -> Result<&'a str> {

@@ -83,6 +83,13 @@ impl Limit {
         if names.is_empty() { "everybody".to_owned() } else { names.join(", ") }
     }
 
+    /// Everything but amounts, in the policy's own words.
+    pub fn describe(&self) -> String {
+        let weighted = if self.counting.weights().is_some() { "weighted " } else { "" };
+        let count = if self.count == Count::InFlight { "requests under way" } else { self.count.name() };
+        format!("{weighted}{count} per {}, {}", self.show_per(), self.shape.show(self.count))
+    }
+
     /// Hash of name, algorithm, shape, dimensions, count and weights; never of amounts, prices or modes.
     pub(super) fn tag_of(
         name: &str,
@@ -95,10 +102,7 @@ impl Limit {
         let [algorithm, shape] = shape.tag_parts();
         let mut parts =
             vec![name.to_owned(), algorithm, shape, dimensions.join(","), count.name().to_owned()];
-        if let Counting::Same(rates) = counting
-            && count == Count::Tokens
-            && *rates != Rates::TOKENS
-        {
+        if let Some(rates) = counting.weights() {
             let Rates { request: _, input, cache_read, cache_write, output, reasoning, per } = rates;
             parts.push(format!("{input},{cache_read},{cache_write},{output},{reasoning}/{per}"));
         }

@@ -4,12 +4,14 @@
 mod amounts;
 pub mod calendar;
 mod callers;
+mod compare;
 mod count;
 mod decimal;
 mod dimension;
 mod duration;
 mod error;
 mod estimate;
+mod explain;
 mod fields;
 mod keys;
 mod limit;
@@ -22,6 +24,7 @@ mod secret;
 mod shape;
 mod tenants;
 mod warnings;
+mod watch;
 mod yaml;
 
 #[cfg(test)]
@@ -34,13 +37,16 @@ use std::sync::Arc;
 use tokengate_api::{ModelInfo, ModelList, model_name};
 
 pub use amounts::Amounts;
-pub use callers::{Asserts, Caller, Identity, IdentityError, Keys};
+pub use callers::{Asserts, Caller, Identity, IdentityError, Keys, VerifiedIdentities};
+pub use compare::Change;
 pub use count::Count;
 pub use dimension::Dimension;
 pub use error::{At, PolicyError};
+pub use estimate::Assumed;
 pub use limit::{Limit, Mode, OnStoreFailure};
 pub use shape::Shape;
 pub use warnings::Warning;
+pub use watch::{Poll, Watch};
 
 use crate::limits::Rates;
 use secret::Secret;
@@ -111,10 +117,13 @@ impl Policy {
     /// # Errors
     /// The file cannot be read, or is not a policy: then with line and column.
     pub fn load(file: &Path) -> Result<Self, LoadError> {
-        let name = file.display().to_string();
-        let text =
-            std::fs::read_to_string(file).map_err(|source| LoadError::Read { file: name.clone(), source })?;
-        Ok(Self::parse(&name, &text)?)
+        let text = Self::read_file(file)?;
+        Ok(Self::parse(&file.display().to_string(), &text)?)
+    }
+
+    fn read_file(file: &Path) -> Result<String, LoadError> {
+        let named = |source| LoadError::Read { file: file.display().to_string(), source };
+        std::fs::read_to_string(file).map_err(named)
     }
 
     /// `file` is only named in errors; secrets come from this process's environment.

@@ -54,7 +54,7 @@ pub fn policy(text: &str, environment: Environment<'_>) -> Result<Policy> {
     };
     let plans_item = fields.required("plans")?;
     let plans = plans::read(&plans_item, &models)?;
-    let keys = keys::read(&fields.required("keys")?, &plans, secret.as_ref())?;
+    let keys = keys::read(&mut fields, &plans, secret.as_ref())?;
     check_plans(&plans_item, &keys)?;
     let context = Context { models: &models, prices: Arc::new(prices), plans: &plans, defaults };
     let limits_item = fields.required("limits")?;
@@ -94,7 +94,7 @@ fn key_prefix<'a>(item: &Item<'a>) -> Result<&'a str> {
 
 /// A plan that nobody can have limits nobody.
 fn check_plans(section: &Item<'_>, keys: &Keys) -> Result<()> {
-    if keys.iter().any(|caller| caller.asserts.plan.is_some()) {
+    if keys.any_plan() {
         return Ok(());
     }
     for (name, item) in section.entries()? {

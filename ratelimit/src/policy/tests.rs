@@ -4,6 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
+mod callers;
+mod changes;
+mod examples;
+mod limits;
+mod warnings;
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
@@ -118,47 +124,10 @@ fn a_good_policy_means_what_it_says() {
 }
 
 #[test]
-fn a_bucket_keeps_its_name_when_only_the_amount_changes() {
-    let tag = |text: &str| Policy::parse("p", text).unwrap().limits[0].tag;
-    let good = tag(GOOD);
-    assert_eq!(good, tag(&GOOD.replace("limit: 4503599627370496", "limit: 7")));
-    assert_eq!(good, tag(&GOOD.replace("[model, tenant]", "[tenant, model]")));
-    for (from, to) in [
-        ("every: 24h", "every: 25h"),
-        ("name: day", "name: days"),
-        ("[model, tenant]", "[tenant]"),
-        ("count: tokens", "count: requests"),
-    ] {
-        assert_ne!(good, tag(&GOOD.replace(from, to)), "{to}");
-    }
-}
-
-#[test]
 fn two_files_are_never_the_same_version() {
     let version = |text: &str| Policy::parse("p", text).unwrap().version;
     assert_eq!(version(GOOD), version(GOOD));
     assert_ne!(version(GOOD), version(&format!("{GOOD}\n# changed\n")));
-}
-
-#[test]
-fn warns_of_what_can_hardly_be_meant() {
-    assert!(Policy::load(&folder("../policy.yaml")).unwrap().warnings().is_empty());
-    let policy = GOOD
-        .replace("one: {models: [a]}", "one: {models: [ab]}")
-        .replace("{models: [\"a*\", ab]}", "{models: [ab]}")
-        .replace("three: {models: [\"*\"]}", "three: {models: [ab, c]}")
-        .replace("limit: 4503599627370496", "limit: {one: 1023, default: 1024}");
-    let warnings = warnings(&policy);
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
-    assert_eq!(warnings[0], "model `a` is in no plan: nobody may use it");
-    assert!(
-        warnings[1].starts_with("19:5: limit `day` (1023 tokens for plan `one`) never admits"),
-        "{warnings:?}"
-    );
-}
-
-fn warnings(policy: &str) -> Vec<String> {
-    Policy::parse("p", policy).unwrap().warnings().iter().map(ToString::to_string).collect()
 }
 
 #[test]
