@@ -6,7 +6,9 @@ use tokengate_api::{ModelInfo, Reason, ReserveRequest};
 
 use crate::limits::MAX_AMOUNT;
 use crate::limits::Rates;
-use crate::policy::{Caller, Count, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Mode, Policy, Shape};
+use crate::policy::{
+    Caller, Count, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Mode, Policy, Shape, default_output,
+};
 use crate::store::{BucketId, Charge, Hold};
 use crate::tag::Tag;
 
@@ -93,7 +95,7 @@ fn served(limit: &Limit, model: Option<&ModelInfo>) -> Option<u64> {
 /// An amount too large to be counted is held at one more than the largest: it fits no limit.
 fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> (Option<u64>, u64) {
     let Some(model) = model else { return (None, 0) };
-    let wanted = request.max_output_tokens.or(model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS);
+    let wanted = request.max_output_tokens.or_else(|| default_output(model)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
     let output = wanted.min(model.max_output_tokens.unwrap_or(u64::MAX));
     let tokens = u64::from(request.choices).saturating_mul(output).saturating_add(request.prompt_tokens);
     (request.max_output_tokens.map(|_| output), tokens.min(MAX_AMOUNT + 1))

@@ -1,6 +1,6 @@
 //! Who a caller is: API keys, and what a key may assert about the caller behind it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Plan;
 use super::secret::Secret;
@@ -26,11 +26,15 @@ pub struct Asserts {
 /// All keys of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    pub(super) sha256: HashMap<String, Caller>,
-    pub(super) hmac_sha256: HashMap<String, Caller>,
-    pub(super) secret: Option<Secret>,
+    sha256: HashMap<String, Caller>,
+    hmac_sha256: HashMap<String, Caller>,
+    secret: Option<Secret>,
     /// Callers without a key may be anybody.
-    pub(super) verified: Option<VerifiedIdentities>,
+    verified: Option<VerifiedIdentities>,
+    /// The plans of each tenant's keys; `None`: any.
+    by_tenant: HashMap<String, Option<BTreeSet<String>>>,
+    /// Every key in one way of writing it: by its HMAC where there is a secret.
+    listed: HashSet<String>,
 }
 
 /// Callers that the proxy has verified itself (a token's claims, a certificate) are accepted as they are.
@@ -41,6 +45,10 @@ pub struct VerifiedIdentities {
 }
 
 impl Keys {
+    pub(super) fn new(secret: Option<Secret>, verified: Option<VerifiedIdentities>) -> Self {
+        Self { secret, verified, ..Self::default() }
+    }
+
     /// The caller of a key, by the SHA-256 that the filter sends (64 lower-case hex digits). With a secret,
     /// HMAC-SHA-256 over those 64 digits is looked up as well.
     pub fn get(&self, key_hash: &str) -> Option<&Caller> {
@@ -54,18 +62,45 @@ impl Keys {
         self.sha256.values().chain(self.hmac_sha256.values())
     }
 
-    /// The plans that a tenant's requests can have.
-    pub fn plans_of<'p>(&'p self, tenant: &str, plans: &'p BTreeMap<String, Plan>) -> BTreeSet<&'p String> {
-        let callers: Vec<_> = self.iter().filter(|caller| caller.tenant == tenant).collect();
-        if self.verified.is_some() || callers.iter().any(|caller| caller.asserts.plan.is_some()) {
-            return plans.keys().collect();
+    /// Adds a caller; false, and nothing, when its key is there already, in whichever way it is written.
+    pub(super) fn insert(&mut self, caller: Caller, keyed: bool) -> bool {
+        let one_name = match &self.secret {
+            Some(secret) if !keyed => secret.hex(caller.key.as_bytes()),
+            _ => caller.key.clone(),
+        };
+        if !self.listed.insert(one_name) {
+            return false;
         }
-        callers.into_iter().map(|caller| &caller.plan).collect()
+        let plans = self.by_tenant.entry(caller.tenant.clone()).or_insert_with(|| Some(BTreeSet::new()));
+        match plans {
+            Some(_) if caller.asserts.plan.is_some() => *plans = None,
+            Some(plans) => {
+                plans.insert(caller.plan.clone());
+            }
+            None => {}
+        }
+        let keys = if keyed { &mut self.hmac_sha256 } else { &mut self.sha256 };
+        keys.insert(caller.key.clone(), caller);
+        true
+    }
+
+    /// The plans that a tenant's requests can have: none when nobody can be this tenant.
+    pub fn plans_of<'p>(&'p self, tenant: &str, plans: &'p BTreeMap<String, Plan>) -> BTreeSet<&'p String> {
+        match self.by_tenant.get(tenant) {
+            _ if self.verified.is_some() && is_plain(tenant) => plans.keys().collect(),
+            None => BTreeSet::new(),
+            Some(None) => plans.keys().collect(),
+            Some(Some(plans)) => plans.iter().collect(),
+        }
     }
 
     /// Some callers can choose among all plans.
     pub fn any_plan(&self) -> bool {
         self.verified.is_some() || self.iter().any(|caller| caller.asserts.plan.is_some())
+    }
+
+    pub fn accepts_verified(&self) -> bool {
+        self.verified.is_some()
     }
 
     /// Who a caller is whom the proxy has verified.

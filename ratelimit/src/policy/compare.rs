@@ -104,7 +104,7 @@ impl Policy {
             }
             if old_plan.when_tight != new_plan.when_tight {
                 changes.push(Change::Changed(format!(
-                    "plan `{name}`: when_tight {:?} becomes {:?}",
+                    "plan `{name}`: when_tight {} becomes {}",
                     old_plan.when_tight, new_plan.when_tight
                 )));
             }

@@ -1,7 +1,6 @@
 //! The sections `keys` and `verified_identities`.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
 
 use super::Plan;
 use super::callers::{Asserts, Caller, Keys, VerifiedIdentities, is_plain};
@@ -19,9 +18,9 @@ pub fn read(
         None => None,
         Some(item) => verified(&item, plans)?,
     };
-    let mut keys = Keys { secret: secret.cloned(), verified, ..Keys::default() };
+    let mut keys = Keys::new(secret.cloned(), verified);
     let section = match document.optional("keys") {
-        None if keys.verified.is_some() => return Ok(keys),
+        None if keys.accepts_verified() => return Ok(keys),
         None => return Err(document.missing("keys")),
         Some(section) => section,
     };
@@ -48,13 +47,11 @@ pub fn read(
             asserts: fields.optional("asserts").map(|item| asserts(&item)).transpose()?.unwrap_or_default(),
         };
         fields.finish(&["expires"])?;
-        let listed = if keyed { &mut keys.hmac_sha256 } else { &mut keys.sha256 };
-        match listed.entry(hash.to_owned()) {
-            Entry::Occupied(_) => return Err(hash_item.fault("this key is listed already")),
-            Entry::Vacant(free) => free.insert(caller),
-        };
+        if !keys.insert(caller, keyed) {
+            return Err(hash_item.fault("this key is listed already"));
+        }
     }
-    if keys.is_empty() && keys.verified.is_none() {
+    if keys.is_empty() && !keys.accepts_verified() {
         return Err(section.fault("must list at least one key: nobody could call"));
     }
     Ok(keys)

@@ -1,11 +1,12 @@
 //! The section `limits`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokengate_api::ModelInfo;
 
 use super::amounts::{self, Amounts};
+use super::callers::Keys;
 use super::count::{self, Count};
 use super::error::Result;
 use super::fields::{Fields, Item};
@@ -62,15 +63,29 @@ pub fn read(section: &Item<'_>, context: &Context<'_>) -> Result<Vec<Limit>> {
     Ok(limits)
 }
 
-/// Refuses what no request could pass through. Tenants' own values count too.
-pub fn check_number(section: &Item<'_>, limits: &[Limit], plans: &BTreeMap<String, Plan>) -> Result<()> {
+/// Refuses more limits than one request may have to pass, tenants' own values included.
+pub fn check_number(
+    section: &Item<'_>,
+    limits: &[Limit],
+    plans: &BTreeMap<String, Plan>,
+    keys: &Keys,
+) -> Result<()> {
+    let refused = |applying: usize, whose: String| {
+        section.fault(format!("{applying} limits apply to the {whose}, at most {MAX_LIMITS} can"))
+    };
     for plan in plans.keys() {
-        let of_tenants = |limit: &&Limit| limit.amounts.by_tenant.values().any(Option::is_some);
-        let applies = |limit: &&Limit| limit.amounts.by_plan.contains_key(plan) || of_tenants(limit);
-        let applying = limits.iter().filter(applies).count();
+        let applying = limits.iter().filter(|limit| limit.amounts.by_plan.contains_key(plan)).count();
         if applying > MAX_LIMITS {
-            let reason = format!("{applying} limits apply to the plan `{plan}`, at most {MAX_LIMITS} can");
-            return Err(section.fault(reason));
+            return Err(refused(applying, format!("plan `{plan}`")));
+        }
+    }
+    let tenants: BTreeSet<_> = limits.iter().flat_map(|limit| limit.amounts.by_tenant.keys()).collect();
+    for tenant in tenants {
+        for plan in keys.plans_of(tenant, plans) {
+            let applying = limits.iter().filter(|limit| limit.amounts.of(plan, tenant).is_some()).count();
+            if applying > MAX_LIMITS {
+                return Err(refused(applying, format!("tenant `{tenant}`")));
+            }
         }
     }
     Ok(())

@@ -31,6 +31,7 @@ mod yaml;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub use compare::Change;
 pub use count::Count;
 pub use dimension::Dimension;
 pub use error::{At, PolicyError};
-pub use estimate::Assumed;
+pub use estimate::{Assumed, default_output};
 pub use limit::{Limit, Mode, OnStoreFailure};
 pub use shape::Shape;
 pub use warnings::Warning;
@@ -92,6 +93,15 @@ pub enum WhenTight {
     Deny,
     /// Its output limit is lowered, to this many tokens per choice at least.
     Clamp { min_tokens: u64 },
+}
+
+impl fmt::Display for WhenTight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deny => f.write_str("deny"),
+            Self::Clamp { min_tokens } => write!(f, "clamp to {min_tokens} tokens at least"),
+        }
+    }
 }
 
 /// What a name that no model matches means.

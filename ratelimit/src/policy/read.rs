@@ -62,7 +62,7 @@ pub fn policy(text: &str, environment: Environment<'_>) -> Result<Policy> {
     if let Some(item) = fields.optional("tenants") {
         tenants::read(&item, &mut limits, &context, &keys)?;
     }
-    limits::check_number(&limits_item, &limits, &plans)?;
+    limits::check_number(&limits_item, &limits, &plans, &keys)?;
     fields.finish(NOT_YET)?;
     let prices = context.prices;
     Ok(Policy {

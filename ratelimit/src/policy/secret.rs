@@ -20,8 +20,13 @@ impl Secret {
     pub fn read(item: &Item<'_>, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let mut fields = item.fields()?;
         let name_item = fields.required("hmac_sha256_env")?;
-        let name = name_item.name()?;
+        let name = name_item.text()?;
         fields.finish(&[])?;
+        if !is_variable(name) {
+            // The text is not repeated: it may be the secret itself.
+            let reason = "must be the name of an environment variable, in capital letters, digits and `_`";
+            return Err(name_item.fault(reason));
+        }
         let Some(value) = environment(name) else {
             return Err(name_item.fault(format!("the environment variable `{name}` is not set")));
         };
@@ -41,6 +46,13 @@ impl Secret {
         hmac.update(message);
         hmac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    let capital = |b: u8| b.is_ascii_uppercase() || b == b'_';
+    name.len() <= 64
+        && name.bytes().next().is_some_and(capital)
+        && name.bytes().all(|b| capital(b) || b.is_ascii_digit())
 }
 
 impl fmt::Debug for Secret {

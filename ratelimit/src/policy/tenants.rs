@@ -14,7 +14,7 @@ pub fn read(section: &Item<'_>, limits: &mut [Limit], context: &Context<'_>, key
     for (name, item) in section.entries()? {
         let plans = keys.plans_of(&name.name, context.plans);
         if plans.is_empty() {
-            let reason = "no key belongs to this tenant: it can never match".to_owned();
+            let reason = "no caller can be this tenant: it can never match".to_owned();
             return Err(Fault { at: Some(name.at), path: item.path, reason });
         }
         let mut fields = item.fields()?;

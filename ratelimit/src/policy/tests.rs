@@ -7,6 +7,7 @@ use super::*;
 mod callers;
 mod changes;
 mod examples;
+mod hostile;
 mod limits;
 mod warnings;
 

@@ -87,8 +87,7 @@ impl Policy {
             }
         }
         for (tenant, amount) in &limit.amounts.by_tenant {
-            let plans: BTreeSet<_> =
-                self.keys_of(tenant).into_iter().map(|(_, caller)| &caller.plan).collect();
+            let plans = self.keys.plans_of(tenant, &self.plans);
             match amount {
                 Some(0) => warn(format!("limit `{name}` admits nothing of the tenant `{tenant}`: it is 0")),
                 Some(amount) => {

@@ -50,7 +50,7 @@ fn every_change_has_a_line() {
         (
             "a: {models: [\"*\"]}",
             "a: {models: [\"*\"], output: {when_tight: clamp}}",
-            "plan `a`: when_tight Deny becomes Clamp { min_tokens: 1 }",
+            "plan `a`: when_tight deny becomes clamp to 1 tokens at least",
         ),
         (
             "version: \"1\"",

@@ -22,6 +22,12 @@ const FINE: &str = "per: [tenant], count: tokens, algorithm: fixed_window, every
 fn the_repositorys_policies_are_fine() {
     assert!(Policy::load(&folder("../policy.yaml")).unwrap().warnings().is_empty());
     assert_eq!(warnings(&one_limit(FINE)), [""; 0]);
+    // The example of the design, in which one open limit stands among closed ones.
+    let full = std::fs::read_to_string(folder("examples/full.yaml")).unwrap();
+    warns(
+        &full.replace("capacity: 200000", "capacity: 200000, on_store_failure: open"),
+        &["limit `user-tpm`", "in vain"],
+    );
 }
 
 #[test]
