@@ -1,5 +1,6 @@
 //! The command line. What cannot start says so in one line on stderr and exits with 1.
 
+mod check;
 mod serve;
 
 use std::net::SocketAddr;
@@ -7,8 +8,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-use crate::policy::Policy;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TOKENGATE_GIT_HASH"), ")");
 
@@ -25,10 +24,7 @@ enum Command {
     /// Answer filters and operators until stopped by SIGTERM or SIGINT.
     Serve(Box<ServeArgs>),
     /// Read a policy and say what it contains, or what is wrong with it (exit code 1).
-    Check {
-        /// The policy, YAML.
-        file: PathBuf,
-    },
+    Check(check::CheckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -100,7 +96,7 @@ impl std::fmt::Debug for Secret {
 /// Runs the program with the arguments of this process.
 pub fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Check { file } => check(&file),
+        Command::Check(args) => check::check(&args),
         Command::Serve(args) => serve::serve(*args).map_err(|error| error.to_string()),
     };
     match outcome {
@@ -110,13 +106,4 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn check(file: &std::path::Path) -> Result<(), String> {
-    let policy = Policy::load(file).map_err(|error| error.to_string())?;
-    for warning in policy.warnings() {
-        eprintln!("warning: {warning}");
-    }
-    println!("ok: {}", policy.summary());
-    Ok(())
 }

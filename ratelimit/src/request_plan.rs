@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use tokengate_api::{Metric, ModelInfo, Reason, ReserveRequest};
+use tokengate_api::{ModelInfo, Reason, ReserveRequest};
 
 use crate::limits::MAX_AMOUNT;
-use crate::policy::{Caller, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Policy};
+use crate::limits::Rates;
+use crate::policy::{
+    Caller, Count, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Mode, Policy, Shape, default_output,
+};
 use crate::store::{BucketId, Charge, Hold};
 use crate::tag::Tag;
 
@@ -46,16 +49,17 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<Request
     };
     let (grant, tokens) = held_tokens(request, model);
     let model_name = model.map(|model| model.name.as_str());
-    let subject = Subject { caller, key_hash: &request.key_hash, model: model_name };
+    let subject = Subject { caller, key_hash: &caller.key, model: model_name };
     let mut charges = Vec::new();
     let mut labels = Vec::new();
     for (limit, amount) in applying(policy, &subject) {
+        let window_ms = served(limit, model).ok_or(Reason::QuotaUnavailable)?;
         charges.push(Charge {
             bucket: subject.bucket(limit),
-            metric: limit.count,
+            metric: limit.count.metric(),
             limit: amount,
-            amount: if limit.count == Metric::Requests { 1 } else { tokens },
-            window_ms: limit.window_ms,
+            amount: if limit.count == Count::Requests { 1 } else { tokens },
+            window_ms,
         });
         labels.push(Label { name: limit.name.clone(), scope: subject.scope(limit) });
     }
@@ -72,12 +76,26 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<Request
     Ok(RequestPlan { hold, model: model_name.map(str::to_owned), plan: caller.plan.clone(), labels })
 }
 
+/// Length of the window of a limit that the stores can count; what they cannot is not let through.
+fn served(limit: &Limit, model: Option<&ModelInfo>) -> Option<u64> {
+    let Shape::FixedWindow { length_ms } = limit.shape else { return None };
+    let sent =
+        |dimension: &Dimension| !matches!(dimension, Dimension::User | Dimension::Endpoint | Dimension::Ip);
+    let plain = match limit.count {
+        Count::Requests => true,
+        Count::Tokens => model.is_some_and(|model| limit.rates(model) == Rates::TOKENS),
+        _ => false,
+    };
+    let served = plain && limit.mode == Mode::Enforce && limit.per.iter().all(sent) && !limit.is_shared();
+    served.then_some(length_ms)
+}
+
 /// Output tokens per choice to grant, when the client named a limit, and all tokens to hold.
 ///
 /// An amount too large to be counted is held at one more than the largest: it fits no limit.
 fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> (Option<u64>, u64) {
     let Some(model) = model else { return (None, 0) };
-    let wanted = request.max_output_tokens.or(model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS);
+    let wanted = request.max_output_tokens.or_else(|| default_output(model)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
     let output = wanted.min(model.max_output_tokens.unwrap_or(u64::MAX));
     let tokens = u64::from(request.choices).saturating_mul(output).saturating_add(request.prompt_tokens);
     (request.max_output_tokens.map(|_| output), tokens.min(MAX_AMOUNT + 1))
@@ -99,6 +117,8 @@ impl<'a> Subject<'a> {
             Dimension::Plan => Some(&self.caller.plan),
             Dimension::Key => Some(self.key_hash),
             Dimension::Model => self.model,
+            Dimension::User => self.caller.user.as_deref(),
+            Dimension::Endpoint | Dimension::Ip => None,
         }
     }
 
@@ -123,12 +143,12 @@ impl<'a> Subject<'a> {
 /// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
 pub fn applying<'p>(policy: &'p Policy, subject: &Subject<'_>) -> impl Iterator<Item = (&'p Limit, u64)> {
     let with_model = subject.model.is_some();
-    let plan = subject.caller.plan.clone();
+    let Caller { plan, tenant, .. } = subject.caller.clone();
     policy
         .limits
         .iter()
-        .filter(move |limit| with_model || limit.count == Metric::Requests)
-        .filter_map(move |limit| Some((limit, limit.amount.of(&plan)?)))
+        .filter(move |limit| with_model || limit.applies_without_model())
+        .filter_map(move |limit| Some((limit, limit.amount_for(&plan, &tenant)?)))
 }
 
 #[cfg(test)]

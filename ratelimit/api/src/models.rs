@@ -7,6 +7,14 @@ use serde::{Deserialize, Serialize};
 pub struct ModelList {
     pub policy_version: String,
     pub models: Vec<ModelInfo>,
+    /// Canonical name of the model that a name matching none is taken for; absent: such a name is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_model: Option<String>,
+    /// Request headers, in lower case, by which some key may say who its own caller is. The filter takes them
+    /// off every request and sends their values with the reserve; which key may say what is the service's
+    /// decision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asserted_headers: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,15 +46,49 @@ pub struct OutputLimit {
     pub missing: MissingOutputLimit,
 }
 
-/// What to hold when the client gives no output limit.
+/// What to do when the client gives no output limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOutputLimit {
-    /// `default_output_tokens`; the request is forwarded as it is and may end in debt.
+    /// Hold `default_output_tokens` and write it into the request.
+    WriteDefault,
+    /// Hold `max_output_tokens`; the request is forwarded as it is.
+    HoldMax,
+    /// The request is refused: it has to name a limit.
+    Refuse,
+    /// Hold `default_output_tokens`; the request is forwarded as it is and may end in debt. Also what a
+    /// word of a newer service means.
     #[default]
+    #[serde(other)]
     HoldDefault,
 }
 
 fn auto() -> String {
     "auto".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_list_of_another_version_can_be_read() {
+        let read = |text: &str| serde_json::from_str::<ModelList>(text).unwrap();
+        let old = read(r#"{"policy_version": "1", "models": [{"name": "a", "match": ["a"]}]}"#);
+        assert_eq!((old.unknown_model, old.asserted_headers.len()), (None, 0));
+        assert_eq!(old.models.first().unwrap().output_limit.missing, MissingOutputLimit::HoldDefault);
+        for (word, expected) in [
+            ("hold_default", MissingOutputLimit::HoldDefault),
+            ("write_default", MissingOutputLimit::WriteDefault),
+            ("hold_max", MissingOutputLimit::HoldMax),
+            ("refuse", MissingOutputLimit::Refuse),
+            ("something_new", MissingOutputLimit::HoldDefault),
+        ] {
+            let missing: MissingOutputLimit = serde_json::from_value(word.into()).unwrap();
+            assert_eq!(missing, expected, "{word}");
+            let written = serde_json::to_value(missing).unwrap();
+            assert_eq!(written == word, word != "something_new");
+        }
+    }
 }

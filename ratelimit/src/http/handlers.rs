@@ -13,8 +13,7 @@ use crate::quota::Quota;
 type Body = Result<Bytes, BytesRejection>;
 
 pub async fn models(State(quota): State<Arc<Quota>>) -> Json<ModelList> {
-    let policy = quota.policy();
-    Json(ModelList { policy_version: policy.version.clone(), models: policy.models.clone() })
+    Json(quota.policy().model_list())
 }
 
 pub async fn reserve(State(quota): State<Arc<Quota>>, body: Body) -> Result<Json<ReserveResponse>, ApiError> {

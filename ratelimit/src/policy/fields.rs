@@ -28,6 +28,18 @@ impl<'a> Item<'a> {
         self.fault(format!("{what} is not supported yet"))
     }
 
+    /// One of some words.
+    pub fn one_of(&self, words: &[&str]) -> Result<&'a str> {
+        let word = self.text()?;
+        if words.contains(&word) {
+            Ok(word)
+        } else {
+            let or = if words.len() > 2 { "one of " } else { "" };
+            let words = words.join(if words.len() > 2 { ", " } else { " or " });
+            Err(self.fault(format!("unknown value `{word}`; use {or}{words}")))
+        }
+    }
+
     fn expected(&self, what: &str) -> Fault {
         self.fault(format!("must be {what}, not {}", self.node.value.kind()))
     }
@@ -103,21 +115,31 @@ impl<'a> Fields<'a> {
     }
 
     pub fn required(&mut self, name: &str) -> Result<Item<'a>> {
-        self.optional(name).ok_or_else(|| Fault {
-            at: Some(self.item.at()),
-            path: self.item.below(name),
-            reason: "is missing".to_owned(),
+        self.optional(name).ok_or_else(|| self.missing(name))
+    }
+
+    pub fn missing(&self, name: &str) -> Fault {
+        Fault { at: Some(self.item.at()), path: self.item.below(name), reason: "is missing".to_owned() }
+    }
+
+    pub fn missing_one_of(&self, name: &str, others: &str) -> Fault {
+        let reason = format!("is missing ({others})");
+        Fault { reason, ..self.missing(name) }
+    }
+
+    /// Refuses what is part of the design and not built, before anything else is missed in its place.
+    pub fn refuse_not_yet(&self, not_yet: &[&str]) -> Result<()> {
+        let found = self.entries.iter().find(|(key, _)| not_yet.contains(&key.name.as_str()));
+        found.map_or(Ok(()), |(key, item)| {
+            let reason = format!("`{}` is not supported yet", key.name);
+            Err(Fault { at: Some(key.at), path: item.path.clone(), reason })
         })
     }
 
     /// Refuses what is left: by name when it is part of the design and not built yet.
     pub fn finish(self, not_yet: &[&str]) -> Result<()> {
+        self.refuse_not_yet(not_yet)?;
         let Some((key, item)) = self.entries.into_iter().next() else { return Ok(()) };
-        let reason = if not_yet.contains(&key.name.as_str()) {
-            format!("`{}` is not supported yet", key.name)
-        } else {
-            "unknown field".to_owned()
-        };
-        Err(Fault { at: Some(key.at), path: item.path, reason })
+        Err(Fault { at: Some(key.at), path: item.path, reason: "unknown field".to_owned() })
     }
 }

@@ -1,208 +1,207 @@
 //! The section `limits`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use tokengate_api::Metric;
+use tokengate_api::ModelInfo;
 
-use super::error::{Fault, Result};
+use super::amounts::{self, Amounts};
+use super::callers::Keys;
+use super::count::{self, Count};
+use super::error::Result;
 use super::fields::{Fields, Item};
-use super::{Dimension, Limit, MAX_LIMITS, Plan, PlanAmount};
-use crate::tag::Tag;
+use super::limit::{Limit, Mode, OnStoreFailure};
+use super::shape::{self, Shape};
+use super::{MAX_LIMITS, Plan, dimension};
+use crate::limits::{Algorithm, MAX_AMOUNT, Rates};
 
 /// Fields of the design that are refused by name until they exist.
-const NOT_YET: &[&str] = &[
-    "calendar",
-    "time_zone",
-    "week_starts",
-    "refill",
-    "leak",
-    "capacity",
-    "lease",
-    "shared",
-    "share",
-    "min_instances",
-    "weights",
-    "durable",
-    "when",
-    "sub_windows",
-];
+const NOT_YET: &[&str] = &["share", "min_instances", "durable", "when"];
 
-const MAX_WINDOW_MS: u64 = 366 * 86_400_000;
+/// What the other sections say that a limit needs to be read.
+pub struct Context<'a> {
+    pub models: &'a [ModelInfo],
+    pub prices: Arc<BTreeMap<String, Rates>>,
+    pub plans: &'a BTreeMap<String, Plan>,
+    pub defaults: Defaults,
+}
 
-pub fn read(section: &Item<'_>, plans: &BTreeMap<String, Plan>) -> Result<Vec<Limit>> {
+/// `mode` and `on_store_failure` where a limit does not say them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Defaults {
+    mode: Mode,
+    on_store_failure: OnStoreFailure,
+}
+
+impl Defaults {
+    /// Takes both fields, of a limit or of the section `defaults`.
+    pub fn read(self, fields: &mut Fields<'_>) -> Result<Self> {
+        let mode = match fields.optional("mode") {
+            None => self.mode,
+            Some(item) if item.one_of(&["enforce", "shadow"])? == "shadow" => Mode::Shadow,
+            Some(_) => Mode::Enforce,
+        };
+        let on_store_failure = match fields.optional("on_store_failure") {
+            None => self.on_store_failure,
+            Some(item) if matches!(item.text(), Ok("local")) => return Err(item.unsupported("`local`")),
+            Some(item) if item.one_of(&["closed", "open"])? == "open" => OnStoreFailure::Open,
+            Some(_) => OnStoreFailure::Closed,
+        };
+        Ok(Self { mode, on_store_failure })
+    }
+}
+
+pub fn read(section: &Item<'_>, context: &Context<'_>) -> Result<Vec<Limit>> {
     let mut limits: Vec<Limit> = Vec::new();
     for item in section.list()? {
-        let limit = limit(&item, &limits, plans)?;
+        let limit = limit(&item, &limits, context)?;
         limits.push(limit);
     }
     if limits.is_empty() {
         return Err(section.fault("must list at least one limit: nothing would be limited"));
     }
-    for plan in plans.keys() {
-        let applying = limits.iter().filter(|limit| limit.amount.of(plan).is_some()).count();
-        if applying > MAX_LIMITS {
-            let reason = format!("{applying} limits apply to the plan `{plan}`, at most {MAX_LIMITS} can");
-            return Err(section.fault(reason));
-        }
-    }
     Ok(limits)
 }
 
-fn limit(item: &Item<'_>, before: &[Limit], plans: &BTreeMap<String, Plan>) -> Result<Limit> {
+/// Refuses more limits than one request may have to pass, tenants' own values included.
+pub fn check_number(
+    section: &Item<'_>,
+    limits: &[Limit],
+    plans: &BTreeMap<String, Plan>,
+    keys: &Keys,
+) -> Result<()> {
+    let refused = |applying: usize, whose: String| {
+        section.fault(format!("{applying} limits apply to the {whose}, at most {MAX_LIMITS} can"))
+    };
+    for plan in plans.keys() {
+        let applying = limits.iter().filter(|limit| limit.amounts.by_plan.contains_key(plan)).count();
+        if applying > MAX_LIMITS {
+            return Err(refused(applying, format!("plan `{plan}`")));
+        }
+    }
+    let tenants: BTreeSet<_> = limits.iter().flat_map(|limit| limit.amounts.by_tenant.keys()).collect();
+    for tenant in tenants {
+        for plan in keys.plans_of(tenant, plans) {
+            let applying = limits.iter().filter(|limit| limit.amounts.of(plan, tenant).is_some()).count();
+            if applying > MAX_LIMITS {
+                return Err(refused(applying, format!("tenant `{tenant}`")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn limit(item: &Item<'_>, before: &[Limit], context: &Context<'_>) -> Result<Limit> {
     let mut fields = item.fields()?;
     let name_item = fields.required("name")?;
     let name = name_item.name()?;
     if before.iter().any(|other| other.name == name) {
         return Err(name_item.fault(format!("a limit named `{name}` is there already")));
     }
-    let algorithm = fields.required("algorithm")?;
-    one_of(
-        &algorithm,
-        &["fixed_window"],
-        &["sliding_window", "token_bucket", "leaky_bucket", "concurrency", "balance"],
-    )?;
-    let count = match one_of(
-        &fields.required("count")?,
-        &["requests", "tokens"],
-        &["attempts", "input_tokens", "output_tokens", "cost"],
-    )? {
-        "requests" => Metric::Requests,
-        _ => Metric::Tokens,
-    };
-    let per = per(&fields.required("per")?)?;
-    for refused in NOT_YET {
-        // Before `every` is missed: `calendar` stands in its place.
-        refuse_not_yet(&mut fields, refused)?;
+    fields.refuse_not_yet(NOT_YET)?;
+    let per = dimension::read(&mut fields)?;
+    let (shape, count) = shape::read(&mut fields)?;
+    let counting = count::counting(count, &mut fields, &context.prices)?;
+    let Defaults { mode, on_store_failure } = context.defaults.read(&mut fields)?;
+    let amounts = read_amounts(&mut fields, &shape, count, context)?;
+    if count == Count::Cost {
+        context.check_prices(&name_item, amounts.by_plan.keys())?;
     }
-    let window_ms = duration_ms(&fields.required("every")?)?;
-    enforced(&mut fields)?;
-    let allow_zero = fields.optional("allow_zero").map_or(Ok(false), |item| item.boolean())?;
-    let amount = amounts(&fields.required("limit")?, plans, allow_zero)?;
     fields.finish(&[])?;
-
-    let every = window_ms.to_string();
-    let dimensions: Vec<_> = per.iter().map(|dimension| dimension.name()).collect();
-    let dimensions = dimensions.join(",");
-    let metric = if count == Metric::Requests { "requests" } else { "tokens" };
-    let tag = Tag::of("limit", [name, "fixed_window", &every, &dimensions, metric].map(Some));
-    Ok(Limit { name: name.to_owned(), tag, per, count, window_ms, amount })
+    let tag = Limit::tag_of(name, &shape, &per, count, &counting);
+    Ok(Limit {
+        at: item.at(),
+        name: name.to_owned(),
+        tag,
+        per,
+        count,
+        shape,
+        amounts,
+        mode,
+        on_store_failure,
+        counting,
+    })
 }
 
-fn refuse_not_yet(fields: &mut Fields<'_>, name: &str) -> Result<()> {
-    match fields.optional(name) {
-        None => Ok(()),
-        Some(item) => Err(item.unsupported(&format!("`{name}`"))),
+fn read_amounts(
+    fields: &mut Fields<'_>,
+    shape: &Shape,
+    count: Count,
+    context: &Context<'_>,
+) -> Result<Amounts> {
+    let allow_zero = fields.optional("allow_zero").map_or(Ok(false), |item| item.boolean())?;
+    if *shape == Shape::Balance {
+        if let Some(item) = fields.optional("limit") {
+            return Err(item.fault("a balance has no limit: it is topped up by the operator"));
+        }
+        return match fields.optional("plans") {
+            None => Ok(Amounts::same(context.plans, MAX_AMOUNT)),
+            Some(item) => balance_plans(&item, context.plans),
+        };
     }
+    let (field, other) = match shape {
+        Shape::TokenBucket { .. } => ("capacity", "limit"),
+        _ => ("limit", "capacity"),
+    };
+    if let Some(item) = fields.optional(other) {
+        return Err(item.fault(format!("is called `{field}` with this algorithm")));
+    }
+    let item = fields.required(field)?;
+    let amounts = amounts::read(&item, count, context.plans, allow_zero)?;
+    for amount in amounts.by_plan.values() {
+        check_bucket(&item, shape, *amount)?;
+    }
+    Ok(amounts)
 }
 
-/// `mode` and `on_store_failure`, of a limit or as defaults: only what is built.
-pub fn enforced(fields: &mut Fields<'_>) -> Result<()> {
-    if let Some(item) = fields.optional("mode") {
-        one_of(&item, &["enforce"], &["shadow"])?;
-    }
-    if let Some(item) = fields.optional("on_store_failure") {
-        one_of(&item, &["closed"], &["open", "local"])?;
+/// A bucket counts in fractions; what it holds at most must still be exact.
+pub fn check_bucket(item: &Item<'_>, shape: &Shape, capacity: u64) -> Result<()> {
+    let Algorithm::TokenBucket { den, .. } = shape.algorithm_at(0) else { return Ok(()) };
+    if capacity.checked_mul(den).is_none_or(|scaled| scaled > MAX_AMOUNT) {
+        let largest = MAX_AMOUNT.checked_div(den).unwrap_or(0);
+        let reason = format!(
+            "is too large to be counted exactly beside this refill, which is a multiple of 1/{den} per ms (at most \
+             {largest}); choose an amount and a time that divide each other"
+        );
+        return Err(item.fault(reason));
     }
     Ok(())
 }
 
-/// A word that is built, or a fault that tells a word of the design from any other.
-pub fn one_of<'a>(item: &Item<'a>, built: &[&str], not_yet: &[&str]) -> Result<&'a str> {
-    let word = item.text()?;
-    if built.contains(&word) {
-        Ok(word)
-    } else if not_yet.contains(&word) {
-        Err(item.unsupported(&format!("`{word}`")))
-    } else {
-        Err(item.fault(format!("unknown value `{word}`; use {}", built.join(" or "))))
-    }
-}
-
-fn per(item: &Item<'_>) -> Result<Vec<Dimension>> {
-    let mut per = Vec::new();
+fn balance_plans(item: &Item<'_>, plans: &BTreeMap<String, Plan>) -> Result<Amounts> {
+    let mut amounts = Amounts::default();
     for entry in item.list()? {
-        let dimension =
-            match one_of(&entry, &["tenant", "model", "plan", "key"], &["user", "endpoint", "ip"])? {
-                "tenant" => Dimension::Tenant,
-                "plan" => Dimension::Plan,
-                "key" => Dimension::Key,
-                _ => Dimension::Model,
-            };
-        if per.contains(&dimension) {
-            return Err(entry.fault(format!("`{}` is listed twice", dimension.name())));
+        let name = entry.text()?;
+        if !plans.contains_key(name) {
+            return Err(entry.fault(format!("there is no plan `{name}`")));
         }
-        per.push(dimension);
+        if amounts.by_plan.insert(name.to_owned(), MAX_AMOUNT).is_some() {
+            return Err(entry.fault(format!("`{name}` is listed twice")));
+        }
     }
-    if !per.contains(&Dimension::Tenant) && !per.contains(&Dimension::Key) {
-        return Err(
-            item.fault("must contain tenant or key; a limit shared by all tenants is not supported yet")
-        );
+    if amounts.by_plan.is_empty() {
+        return Err(item.fault("must list at least one plan: nothing would be limited"));
     }
-    per.sort_unstable();
-    Ok(per)
+    Ok(amounts)
 }
 
-/// `1s`, `1m`, `24h`, `7d`
-fn duration_ms(item: &Item<'_>) -> Result<u64> {
-    let text = item.text()?;
-    let fault = || item.fault(format!("`{text}` is not a duration; write 1s, 1m, 24h or 7d"));
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
-    let (digits, unit) = text.split_at_checked(split).ok_or_else(fault)?;
-    let number: u64 = digits.parse().map_err(|_| fault())?;
-    let unit_ms = match unit {
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(fault()),
-    };
-    match number.checked_mul(unit_ms) {
-        Some(ms) if (1..=MAX_WINDOW_MS).contains(&ms) => Ok(ms),
-        _ => Err(item.fault("must be from 1s to 366d")),
-    }
-}
-
-fn amounts(item: &Item<'_>, plans: &BTreeMap<String, Plan>, allow_zero: bool) -> Result<PlanAmount> {
-    let Ok(entries) = item.entries() else {
-        return one_amount(item, allow_zero).map(PlanAmount::Same);
-    };
-    let mut default = None;
-    let mut by_plan = BTreeMap::new();
-    for (key, value) in entries {
-        if key.name == "usd" && !plans.contains_key("usd") {
-            return Err(value.unsupported("`usd`"));
-        }
-        let amount = if matches!(value.text(), Ok("unlimited")) {
-            None
-        } else {
-            Some(one_amount(&value, allow_zero)?)
+impl Context<'_> {
+    /// A cost that is not known would be a cost of nothing.
+    pub fn check_prices<'p>(
+        &self,
+        item: &Item<'_>,
+        mut plans: impl Iterator<Item = &'p String>,
+    ) -> Result<()> {
+        let unpriced = |name: &'p String| {
+            let models = self.plans.get(name)?.models.iter().filter_map(|index| self.models.get(*index));
+            let unpriced = models.into_iter().find(|model| !self.prices.contains_key(&model.name));
+            Some((name, &unpriced?.name))
         };
-        if key.name == "default" {
-            default = Some(amount);
-        } else if plans.contains_key(&key.name) {
-            by_plan.insert(key.name.clone(), amount);
-        } else {
-            let reason = format!("there is no plan `{}`", key.name);
-            return Err(Fault { at: Some(key.at), path: value.path, reason });
+        match plans.find_map(unpriced) {
+            None => Ok(()),
+            Some((plan, model)) => Err(item.fault(format!(
+                "counts cost, and the model `{model}` of the plan `{plan}` has no price_usd_per_million"
+            ))),
         }
-    }
-    for plan in plans.keys().filter(|plan| !by_plan.contains_key(*plan)).cloned().collect::<Vec<_>>() {
-        let Some(amount) = default else {
-            return Err(item.fault(format!("has no value for the plan `{plan}` and no `default`")));
-        };
-        by_plan.insert(plan, amount);
-    }
-    let limited: BTreeMap<_, _> =
-        by_plan.into_iter().filter_map(|(plan, amount)| Some((plan, amount?))).collect();
-    if limited.is_empty() {
-        return Err(item.fault("is unlimited for every plan: nothing would be limited"));
-    }
-    Ok(PlanAmount::ByPlan(limited))
-}
-
-fn one_amount(item: &Item<'_>, allow_zero: bool) -> Result<u64> {
-    match item.amount()? {
-        0 if !allow_zero => Err(item.fault("0 admits nothing; say `allow_zero: true` if that is meant")),
-        amount => Ok(amount),
     }
 }

@@ -1,30 +1,64 @@
 //! The policy: what is limited, per what, how much. Read once from YAML and checked whole; a policy that
 //! exists can be used without further checks.
 
+mod amounts;
+pub mod calendar;
+mod callers;
+mod compare;
+mod count;
+mod decimal;
+mod dimension;
+mod duration;
 mod error;
+mod estimate;
+mod explain;
 mod fields;
+mod keys;
+mod limit;
 mod limits;
 mod models;
+mod plans;
+mod prices;
 mod read;
+mod secret;
+mod shape;
+mod tenants;
 mod warnings;
+mod watch;
 mod yaml;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
-use tokengate_api::{Metric, ModelInfo, model_name};
+use tokengate_api::{ModelInfo, ModelList, model_name};
 
+pub use amounts::Amounts;
+pub use callers::{Asserts, Caller, Identity, IdentityError, Keys, VerifiedIdentities};
+pub use compare::Change;
+pub use count::Count;
+pub use dimension::Dimension;
 pub use error::{At, PolicyError};
+pub use estimate::{Assumed, default_output};
+pub use limit::{Limit, Mode, OnStoreFailure};
+pub use shape::Shape;
+pub use warnings::Warning;
+pub use watch::{Poll, Watch};
 
-use crate::tag::Tag;
+use crate::limits::Rates;
+use secret::Secret;
 
 /// Tokens to hold per choice when neither the client nor the model says anything.
 pub const DEFAULT_OUTPUT_TOKENS: u64 = 1024;
 /// The most limits one request may have to pass.
 pub const MAX_LIMITS: usize = 16;
+
+/// The values of environment variables, by name.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 #[derive(Debug)]
 pub struct Policy {
@@ -33,73 +67,49 @@ pub struct Policy {
     pub version: String,
     pub key_prefix: String,
     pub models: Vec<ModelInfo>,
+    /// What tokens cost, by canonical model name: nano-dollars.
+    pub prices: Arc<BTreeMap<String, Rates>>,
+    pub unknown_model: UnknownModel,
     pub plans: BTreeMap<String, Plan>,
-    /// By SHA-256 of the API key, 64 lower-case hex digits.
-    pub keys: HashMap<String, Caller>,
+    pub keys: Keys,
     pub limits: Vec<Limit>,
+    /// Present when users are shown by pseudonyms only.
+    secret: Option<Secret>,
 }
 
 /// What the callers of a plan may use.
 #[derive(Debug)]
 pub struct Plan {
+    pub at: At,
     /// Indices into [`Policy::models`].
     pub models: Vec<usize>,
+    pub when_tight: WhenTight,
 }
 
-/// Who a key belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    pub tenant: String,
-    pub plan: String,
+/// What becomes of a request whose output limit does not fit, and a smaller one would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenTight {
+    #[default]
+    Deny,
+    /// Its output limit is lowered, to this many tokens per choice at least.
+    Clamp { min_tokens: u64 },
 }
 
-/// One rule.
-#[derive(Debug)]
-pub struct Limit {
-    pub name: String,
-    /// Names the rule's shape in keys, not its values: a raised limit keeps its count.
-    pub tag: Tag,
-    /// In the order of [`Dimension`].
-    pub per: Vec<Dimension>,
-    pub count: Metric,
-    pub window_ms: u64,
-    pub amount: PlanAmount,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dimension {
-    Tenant,
-    Plan,
-    Key,
-    Model,
-}
-
-impl Dimension {
-    pub fn name(self) -> &'static str {
+impl fmt::Display for WhenTight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tenant => "tenant",
-            Self::Plan => "plan",
-            Self::Key => "key",
-            Self::Model => "model",
+            Self::Deny => f.write_str("deny"),
+            Self::Clamp { min_tokens } => write!(f, "clamp to {min_tokens} tokens at least"),
         }
     }
 }
 
-/// How much, for a caller's plan.
-#[derive(Debug)]
-pub enum PlanAmount {
-    Same(u64),
-    /// A plan that is not there is unlimited.
-    ByPlan(BTreeMap<String, u64>),
-}
-
-impl PlanAmount {
-    pub fn of(&self, plan: &str) -> Option<u64> {
-        match self {
-            Self::Same(amount) => Some(*amount),
-            Self::ByPlan(amounts) => amounts.get(plan).copied(),
-        }
-    }
+/// What a name that no model matches means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownModel {
+    Deny,
+    /// Index into [`Policy::models`].
+    As(usize),
 }
 
 /// The file could not be used.
@@ -112,32 +122,72 @@ pub enum LoadError {
 }
 
 impl Policy {
+    /// Reads a file; secrets come from this process's environment.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a policy: then with line and column.
     pub fn load(file: &Path) -> Result<Self, LoadError> {
-        let name = file.display().to_string();
-        let text =
-            std::fs::read_to_string(file).map_err(|source| LoadError::Read { file: name.clone(), source })?;
-        Ok(Self::parse(&name, &text)?)
+        let text = Self::read_file(file)?;
+        Ok(Self::parse(&file.display().to_string(), &text)?)
     }
 
-    /// `file` is only named in errors.
+    fn read_file(file: &Path) -> Result<String, LoadError> {
+        let named = |source| LoadError::Read { file: file.display().to_string(), source };
+        std::fs::read_to_string(file).map_err(named)
+    }
+
+    /// `file` is only named in errors; secrets come from this process's environment.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
-        read::policy(text).map_err(|fault| fault.in_file(file))
+        Self::parse_with(file, text, &|name| std::env::var(name).ok())
+    }
+
+    pub fn parse_with(file: &str, text: &str, environment: Environment<'_>) -> Result<Self, PolicyError> {
+        read::policy(text, environment).map_err(|fault| fault.in_file(file))
     }
 
     /// The model of a name as a client writes it, and its index. The filter finds it in the same way.
     pub fn model(&self, raw: &str) -> Option<(usize, &ModelInfo)> {
-        let found = model_name::find(raw, &self.models, |model| &model.patterns)?;
-        self.models.iter().enumerate().find(|(_, model)| model.name == found.name)
+        let index = match model_name::find(raw, &self.models, |model| &model.patterns) {
+            Some(found) => self.models.iter().position(|model| model.name == found.name)?,
+            None => match self.unknown_model {
+                // An empty or endless name names nothing.
+                UnknownModel::As(index) if !model_name::spellings(raw).is_empty() => index,
+                _ => return None,
+            },
+        };
+        Some((index, self.models.get(index)?))
     }
 
-    /// Callers and key hashes of a tenant, in the order of their hashes.
+    /// What the filter is told.
+    pub fn model_list(&self) -> ModelList {
+        let asserts = self.keys.iter().map(|caller| &caller.asserts);
+        let headers: BTreeSet<_> =
+            asserts.flat_map(|asserts| [&asserts.user, &asserts.plan]).flatten().cloned().collect();
+        let unknown_model = match self.unknown_model {
+            UnknownModel::Deny => None,
+            UnknownModel::As(index) => self.models.get(index).map(|model| model.name.clone()),
+        };
+        ModelList {
+            policy_version: self.version.clone(),
+            models: self.models.clone(),
+            unknown_model,
+            asserted_headers: headers.into_iter().collect(),
+        }
+    }
+
+    /// A user as buckets, answers and logs name it: as it is, or 16 hex digits that only the holder of the
+    /// secret can compute.
+    pub fn user_name(&self, user: &str) -> String {
+        match &self.secret {
+            None => user.to_owned(),
+            Some(secret) => secret.hex(format!("user\0{user}").as_bytes()).chars().take(16).collect(),
+        }
+    }
+
+    /// Callers of a tenant with the names of their keys, in the order of those.
     pub fn keys_of<'a>(&'a self, tenant: &str) -> Vec<(&'a str, &'a Caller)> {
-        let mut keys: Vec<_> = self
-            .keys
-            .iter()
-            .filter(|(_, caller)| caller.tenant == tenant)
-            .map(|(hash, caller)| (hash.as_str(), caller))
-            .collect();
+        let of_tenant = self.keys.iter().filter(|caller| caller.tenant == tenant);
+        let mut keys: Vec<_> = of_tenant.map(|caller| (caller.key.as_str(), caller)).collect();
         keys.sort_unstable_by_key(|(hash, _)| *hash);
         keys
     }

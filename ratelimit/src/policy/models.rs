@@ -1,28 +1,53 @@
 //! The section `models`.
 
+use std::collections::BTreeMap;
+
 use tokengate_api::{MissingOutputLimit, ModelInfo, OutputLimit};
 
 use super::error::Result;
 use super::fields::Item;
+use super::{UnknownModel, prices};
+use crate::limits::Rates;
 
 const TOKENIZERS: [&str; 3] = ["auto", "o200k_base", "cl100k_base"];
 
 /// Fields of the design that are refused by name until they exist.
-const NOT_YET: &[&str] = &["price_usd_per_million", "output_hold", "images", "estimates"];
+const NOT_YET: &[&str] = &["output_hold", "images", "estimates"];
 
-pub fn read(section: &Item<'_>) -> Result<Vec<ModelInfo>> {
+/// The models, and prices by canonical name of those that have any.
+pub fn read(section: &Item<'_>) -> Result<(Vec<ModelInfo>, BTreeMap<String, Rates>)> {
     let mut models: Vec<ModelInfo> = Vec::new();
+    let mut prices = BTreeMap::new();
     for item in section.list()? {
-        let model = model(&item, &models)?;
+        let (model, price) = model(&item, &models)?;
+        if let Some(price) = price {
+            prices.insert(model.name.clone(), price);
+        }
         models.push(model);
     }
     if models.is_empty() {
         return Err(section.fault("must list at least one model"));
     }
-    Ok(models)
+    Ok((models, prices))
 }
 
-fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<ModelInfo> {
+/// `deny`, or `{as: NAME}` with the name of a model.
+pub fn unknown(item: &Item<'_>, models: &[ModelInfo]) -> Result<UnknownModel> {
+    if item.entries().is_err() {
+        item.one_of(&["deny"]).map_err(|fault| item.fault(format!("{} or {{as: NAME}}", fault.reason)))?;
+        return Ok(UnknownModel::Deny);
+    }
+    let mut fields = item.fields()?;
+    let name_item = fields.required("as")?;
+    let name = name_item.text()?;
+    fields.finish(&[])?;
+    match models.iter().position(|model| model.name == name) {
+        Some(index) => Ok(UnknownModel::As(index)),
+        None => Err(name_item.fault(format!("no model is named `{name}`"))),
+    }
+}
+
+fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Rates>)> {
     let mut fields = item.fields()?;
     let name_item = fields.required("name")?;
     let name = name_item.name()?;
@@ -71,21 +96,25 @@ fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<ModelInfo> {
     {
         return Err(item.fault(format!("is above max_output_tokens ({max})")));
     }
+    let max_output_tokens = max.map(|(amount, _)| amount);
+    let default_output_tokens = default.map(|(amount, _)| amount);
     let output_limit = match fields.optional("output_limit") {
         None => OutputLimit::default(),
-        Some(item) => output_limit(&item)?,
+        Some(item) => output_limit(&item, max_output_tokens, default_output_tokens)?,
     };
     let reasoning = fields.optional("reasoning").map_or(Ok(false), |item| item.boolean())?;
+    let price = fields.optional("price_usd_per_million").map(|item| prices::read(&item)).transpose()?;
     fields.finish(NOT_YET)?;
-    Ok(ModelInfo {
+    let model = ModelInfo {
         name: name.to_owned(),
         patterns: texts,
         tokenizer: tokenizer.to_owned(),
-        max_output_tokens: max.map(|(amount, _)| amount),
-        default_output_tokens: default.map(|(amount, _)| amount),
+        max_output_tokens,
+        default_output_tokens,
         output_limit,
         reasoning,
-    })
+    };
+    Ok((model, price))
 }
 
 /// A client's name is compared in lower case, so a pattern has to be written like that.
@@ -100,17 +129,21 @@ fn check_pattern(item: &Item<'_>, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn output_limit(item: &Item<'_>) -> Result<OutputLimit> {
+fn output_limit(item: &Item<'_>, max: Option<u64>, default: Option<u64>) -> Result<OutputLimit> {
     let mut fields = item.fields()?;
-    if let Some(missing) = fields.optional("missing") {
-        match missing.text()? {
-            "hold_default" => {}
-            known @ ("write_default" | "hold_max" | "refuse") => {
-                return Err(missing.unsupported(&format!("`{known}`")));
-            }
-            other => return Err(missing.fault(format!("unknown value `{other}`; use hold_default"))),
-        }
-    }
+    let Some(missing) = fields.optional("missing") else {
+        fields.finish(&[])?;
+        return Ok(OutputLimit::default());
+    };
     fields.finish(&[])?;
-    Ok(OutputLimit { missing: MissingOutputLimit::HoldDefault })
+    let needs = |name: &str| missing.fault(format!("needs `{name}` of the model"));
+    let missing = match missing.one_of(&["hold_default", "write_default", "hold_max", "refuse"])? {
+        "write_default" if default.is_none() => return Err(needs("default_output_tokens")),
+        "hold_max" if max.is_none() => return Err(needs("max_output_tokens")),
+        "write_default" => MissingOutputLimit::WriteDefault,
+        "hold_max" => MissingOutputLimit::HoldMax,
+        "refuse" => MissingOutputLimit::Refuse,
+        _ => MissingOutputLimit::HoldDefault,
+    };
+    Ok(OutputLimit { missing })
 }

@@ -4,6 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
+mod callers;
+mod changes;
+mod examples;
+mod hostile;
+mod limits;
+mod warnings;
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
@@ -20,7 +27,7 @@ fn every_bad_policy_says_what_is_wrong_and_where() {
         }
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        let message = match Policy::parse(&name, &text) {
+        let message = match Policy::parse_with(&name, &text, &environment) {
             Ok(_) => format!("{name}: accepted"),
             Err(error) => error.to_string(),
         };
@@ -28,12 +35,25 @@ fn every_bad_policy_says_what_is_wrong_and_where() {
         assert!(!message.contains("sk-secret"), "{message}");
         found.insert(name, message);
     }
-    let found = found.into_values().collect::<Vec<_>>().join("\n") + "\n";
+    let found: Vec<_> = found.into_values().collect();
     let expected = directory.join("expected.txt");
     if std::env::var_os("TOKENGATE_BLESS").is_some() {
-        std::fs::write(&expected, &found).unwrap();
+        std::fs::write(&expected, found.join("\n") + "\n").unwrap();
     }
-    assert_eq!(found, std::fs::read_to_string(expected).unwrap());
+    let expected = std::fs::read_to_string(expected).unwrap();
+    let expected: Vec<_> = expected.lines().collect();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "SECRET" => Some("correct horse battery staple".to_owned()),
+        "SHORT" => Some("battery".to_owned()),
+        _ => None,
+    }
 }
 
 #[test]
@@ -47,7 +67,8 @@ fn the_repositorys_example_is_accepted() {
         use sha2::{Digest, Sha256};
         Sha256::digest(demo).iter().map(|byte| format!("{byte:02x}")).collect()
     };
-    assert_eq!(policy.keys[&hash], Caller { tenant: "tenant-a".to_owned(), plan: "standard".to_owned() });
+    let caller = policy.keys.get(&hash).unwrap();
+    assert_eq!((caller.tenant.as_str(), caller.plan.as_str(), &caller.key), ("tenant-a", "standard", &hash));
     for (raw, name) in [
         ("gpt-4.1", "gpt-4.1"),
         ("openai/gpt-4.1-2025-04-14", "gpt-4.1"),
@@ -94,8 +115,9 @@ fn a_good_policy_means_what_it_says() {
     assert_eq!(policy.plans["three"].models, [0, 1, 2]);
     let [day, key, plan] = policy.limits.as_slice() else { panic!() };
     assert_eq!(day.per, [Dimension::Tenant, Dimension::Model]);
-    assert_eq!((day.window_ms, key.window_ms, plan.window_ms), (86_400_000, 1_000, 604_800_000));
-    let of = |limit: &Limit| ["one", "two", "three"].map(|plan| limit.amount.of(plan));
+    let windows = [day, key, plan].map(|limit| limit.shape.window_ms().unwrap());
+    assert_eq!(windows, [86_400_000, 1_000, 604_800_000]);
+    let of = |limit: &Limit| ["one", "two", "three"].map(|plan| limit.amount_for(plan, "t"));
     assert_eq!(of(day), [Some(1 << 52); 3]);
     assert_eq!(of(key), [Some(0), None, None]);
     assert_eq!(of(plan), [Some(5), Some(6), Some(5)]);
@@ -103,40 +125,10 @@ fn a_good_policy_means_what_it_says() {
 }
 
 #[test]
-fn a_bucket_keeps_its_name_when_only_the_amount_changes() {
-    let tag = |text: &str| Policy::parse("p", text).unwrap().limits[0].tag;
-    let good = tag(GOOD);
-    assert_eq!(good, tag(&GOOD.replace("limit: 4503599627370496", "limit: 7")));
-    assert_eq!(good, tag(&GOOD.replace("[model, tenant]", "[tenant, model]")));
-    for (from, to) in [
-        ("every: 24h", "every: 25h"),
-        ("name: day", "name: days"),
-        ("[model, tenant]", "[tenant]"),
-        ("count: tokens", "count: requests"),
-    ] {
-        assert_ne!(good, tag(&GOOD.replace(from, to)), "{to}");
-    }
-}
-
-#[test]
 fn two_files_are_never_the_same_version() {
     let version = |text: &str| Policy::parse("p", text).unwrap().version;
     assert_eq!(version(GOOD), version(GOOD));
     assert_ne!(version(GOOD), version(&format!("{GOOD}\n# changed\n")));
-}
-
-#[test]
-fn warns_of_what_can_hardly_be_meant() {
-    assert!(Policy::load(&folder("../policy.yaml")).unwrap().warnings().is_empty());
-    let policy = GOOD
-        .replace("one: {models: [a]}", "one: {models: [ab]}")
-        .replace("{models: [\"a*\", ab]}", "{models: [ab]}")
-        .replace("three: {models: [\"*\"]}", "three: {models: [ab, c]}")
-        .replace("limit: 4503599627370496", "limit: {one: 1023, default: 1024}");
-    let warnings = Policy::parse("p", &policy).unwrap().warnings();
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
-    assert_eq!(warnings[0], "model `a` is in no plan: nobody may use it");
-    assert!(warnings[1].starts_with("limit `day` (1023 for plan `one`) never admits"), "{warnings:?}");
 }
 
 #[test]

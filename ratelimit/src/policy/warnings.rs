@@ -1,39 +1,162 @@
-use tokengate_api::{Metric, ModelInfo};
+use std::collections::BTreeSet;
+use std::fmt;
 
-use super::{DEFAULT_OUTPUT_TOKENS, Policy};
+use tokengate_api::ModelInfo;
+
+use super::estimate::{Assumed, default_output, estimate};
+use super::{At, Count, Limit, Mode, OnStoreFailure, Plan, Policy, WhenTight};
+
+/// Below this share a limit is hardly worth its name.
+const LOW_UTILISATION: f64 = 0.5;
+/// The longest window of which the utilisation is told: longer ones outlast their streams.
+const SHORT_WINDOW_MS: u64 = 60_000;
+
+/// What is allowed and hardly meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub at: Option<At>,
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(At { line, column }) = self.at {
+            write!(f, "{line}:{column}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
 
 impl Policy {
-    /// What is allowed and hardly meant, one line each.
-    pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for (index, model) in self.models.iter().enumerate() {
-            if !self.plans.values().any(|plan| plan.models.contains(&index)) {
-                warnings.push(format!("model `{}` is in no plan: nobody may use it", model.name));
-            }
+    /// What is allowed and hardly meant, one line each, in the order of the file.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = self.of_models();
+        for (name, plan) in &self.plans {
+            self.of_plan(name, plan, &mut warnings);
         }
-        for limit in self.limits.iter().filter(|limit| limit.count == Metric::Tokens) {
-            for (name, plan) in &self.plans {
-                let Some(amount) = limit.amount.of(name) else { continue };
-                let models = plan.models.iter().filter_map(|index| self.models.get(*index));
-                if let Some(model) = models
-                    .filter(|model| default_hold(model) > amount)
-                    .max_by_key(|model| default_hold(model))
-                {
-                    warnings.push(format!(
-                        "limit `{}` ({amount} for plan `{name}`) never admits a request to `{}` without an output \
-                         limit, which holds {} tokens and its prompt",
-                        limit.name,
-                        model.name,
-                        default_hold(model)
+        for limit in &self.limits {
+            self.of_limit(limit, &mut warnings);
+        }
+        warnings
+    }
+
+    fn of_models(&self) -> Vec<Warning> {
+        let used: BTreeSet<usize> =
+            self.plans.values().flat_map(|plan| plan.models.iter().copied()).collect();
+        let unused = self.models.iter().enumerate().filter(|(index, _)| !used.contains(index));
+        unused
+            .map(|(_, model)| Warning {
+                at: None,
+                message: format!("model `{}` is in no plan: nobody may use it", model.name),
+            })
+            .collect()
+    }
+
+    fn of_plan(&self, name: &str, plan: &Plan, warnings: &mut Vec<Warning>) {
+        let mut warn = |message: String| warnings.push(Warning { at: Some(plan.at), message });
+        let limited = |limit: &&Limit| limit.enforces() && limit.amounts.by_plan.contains_key(name);
+        if !self.limits.iter().any(|limit| limited(&limit)) {
+            warn(format!("no enforcing limit applies to the plan `{name}`: it is not limited"));
+        }
+        if let WhenTight::Clamp { min_tokens } = plan.when_tight {
+            for model in self.models_of(plan) {
+                if model.max_output_tokens.is_some_and(|max| max < min_tokens) {
+                    warn(format!(
+                        "plan `{name}` never lowers an output limit of `{}`: its min_tokens ({min_tokens}) are above \
+                         the model's max_output_tokens",
+                        model.name
                     ));
                 }
             }
         }
-        warnings
     }
-}
 
-fn default_hold(model: &ModelInfo) -> u64 {
-    let default = model.default_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    default.min(model.max_output_tokens.unwrap_or(u64::MAX))
+    fn of_limit(&self, limit: &Limit, warnings: &mut Vec<Warning>) {
+        let mut warn = |message: String| warnings.push(Warning { at: Some(limit.at), message });
+        let name = &limit.name;
+        for (plan_name, plan) in &self.plans {
+            let Some(amount) = limit.amounts.by_plan.get(plan_name) else { continue };
+            for message in self.tight(limit, *amount, plan, &format!("plan `{plan_name}`")) {
+                warn(message);
+            }
+            for model in self.models_of(plan).filter(|_| limit.count == Count::Cost) {
+                let rates = limit.rates(model);
+                if !rates.by_tokens() {
+                    warn(format!("limit `{name}` never limits `{}`, whose price is 0", model.name));
+                }
+            }
+        }
+        for (tenant, amount) in &limit.amounts.by_tenant {
+            let plans = self.keys.plans_of(tenant, &self.plans);
+            match amount {
+                Some(0) => warn(format!("limit `{name}` admits nothing of the tenant `{tenant}`: it is 0")),
+                Some(amount) => {
+                    for plan in plans.into_iter().filter_map(|plan| self.plans.get(plan)) {
+                        for message in self.tight(limit, *amount, plan, &format!("tenant `{tenant}`")) {
+                            warn(message);
+                        }
+                    }
+                }
+                None => {}
+            }
+        }
+        if limit.on_store_failure == OnStoreFailure::Open && limit.enforces() && self.is_void(limit) {
+            warn(format!(
+                "limit `{name}` is `on_store_failure: open` in vain: wherever it applies, a closed limit refuses \
+                 while the store is away"
+            ));
+        }
+    }
+
+    /// What of a plan's requests a limit never admits, or hardly; only the worst model of each.
+    fn tight(&self, limit: &Limit, amount: u64, plan: &Plan, whose: &str) -> Vec<String> {
+        let name = &limit.name;
+        let shown = limit.count.show_with_unit(amount);
+        let hold =
+            |model: &ModelInfo| default_output(model).map(|output| limit.rates(model).of_hold(0, output));
+        let models = || self.models_of(plan).filter_map(|model| Some((hold(model)?, model)));
+        if let Some((hold, model)) =
+            models().filter(|(hold, _)| amount > 0 && *hold > amount).max_by_key(|(hold, _)| *hold)
+        {
+            return vec![format!(
+                "limit `{name}` ({shown} for {whose}) never admits a request to `{}` without an output limit, which \
+                 holds {} and its prompt",
+                model.name,
+                limit.count.show_with_unit(hold)
+            )];
+        }
+        if limit.shape.window_ms().is_none_or(|window_ms| window_ms > SHORT_WINDOW_MS) {
+            return Vec::new();
+        }
+        let estimates = models().filter_map(|(_, model)| {
+            let estimate = estimate(limit, amount, model, Assumed::default())?;
+            let share = estimate.utilisation.filter(|share| *share < LOW_UTILISATION)?;
+            Some((share, estimate.percent()?, model))
+        });
+        let worst = estimates.min_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        worst
+            .map(|(_, percent, model)| {
+                format!(
+                    "limit `{name}` ({shown} for {whose}) can be used to about {percent} by requests to `{}` without \
+                     an output limit: they hold much more than they use, and run long (check --explain)",
+                    model.name
+                )
+            })
+            .into_iter()
+            .collect()
+    }
+
+    /// Wherever this open limit applies, an enforcing closed one does too.
+    fn is_void(&self, limit: &Limit) -> bool {
+        let closed =
+            |other: &Limit| other.mode == Mode::Enforce && other.on_store_failure == OnStoreFailure::Closed;
+        let applies = |plan: &&String| limit.amounts.by_plan.contains_key(*plan);
+        self.plans.keys().filter(applies).all(|plan| {
+            self.limits.iter().any(|other| closed(other) && other.amounts.by_plan.contains_key(plan))
+        })
+    }
+
+    pub(super) fn models_of<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a ModelInfo> {
+        plan.models.iter().filter_map(|index| self.models.get(*index))
+    }
 }

@@ -47,7 +47,13 @@ impl Value {
 
 /// Parses one document. Duplicate keys and wrong syntax are faults.
 pub fn parse(text: &str) -> Result<Node, Fault> {
-    let parsed: Result<Spanned<Value>, _> = serde_saphyr::from_str(text);
+    // A node is a key, a value, a list or a map: room for a million API keys. What aliases repeat has bounds of
+    // its own. `on`, `y` and the like are names.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: 16_000_000, max_events: 48_000_000, },
+        strict_booleans: true,
+    };
+    let parsed: Result<Spanned<Value>, _> = serde_saphyr::from_str_with_options(text, options);
     parsed.map(Node::from).map_err(|error| {
         let at = error.location().map(At::from);
         // The first line of the message without its position: ours comes first.

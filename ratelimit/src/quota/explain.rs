@@ -83,17 +83,17 @@ impl Quota {
         let plan = one_plan(&keys, plan)?;
         let rows = self.rows(&keys, &plan, model);
         let buckets: Vec<_> =
-            rows.iter().map(|row| (row.subject.bucket(row.limit), row.limit.window_ms)).collect();
+            rows.iter().map(|row| (row.subject.bucket(row.limit), row.window_ms())).collect();
         let state = self.store.explain(Tag::account(tenant), Tag::model(model), &buckets, STORE_TIME).await?;
         let explained = |(row, window): (&Row<'_>, &crate::limits::fixed_window::Window)| ExplainedLimit {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
-            metric: row.limit.count,
+            metric: row.limit.count.metric(),
             limit: row.amount,
             used: window.used,
             remaining: row.amount.saturating_sub(window.used),
-            reset_ms: if window.used == 0 { 0 } else { window.left_ms(state.now_ms, row.limit.window_ms) },
-            window_ms: row.limit.window_ms,
+            reset_ms: if window.used == 0 { 0 } else { window.left_ms(state.now_ms, row.window_ms()) },
+            window_ms: row.window_ms(),
         };
         Ok(Explanation {
             policy_version: self.policy.version.clone(),
@@ -133,6 +133,12 @@ struct Row<'a> {
     limit: &'a crate::policy::Limit,
     amount: u64,
     subject: Subject<'a>,
+}
+
+impl Row<'_> {
+    fn window_ms(&self) -> u64 {
+        self.limit.shape.window_ms().unwrap_or(1)
+    }
 }
 
 fn one_plan(keys: &[(&str, &Caller)], wanted: Option<&str>) -> Result<String, ExplainError> {
