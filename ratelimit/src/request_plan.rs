@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tokengate_api::{Metric, ModelInfo, Reason, ReserveRequest};
 
-use crate::limits::MAX_AMOUNT;
+use crate::limits::{Algorithm, MAX_AMOUNT, Rates};
 use crate::policy::{Caller, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Policy};
-use crate::store::{BucketId, Charge, Hold};
+use crate::store::{BucketId, Charge, Hold, Meter, OnStoreFailure};
 use crate::tag::Tag;
 
 /// What a request asks of the store, and how the answer speaks of it.
@@ -25,6 +25,8 @@ pub struct RequestPlan {
 pub struct Label {
     pub name: String,
     pub scope: BTreeMap<String, String>,
+    pub metric: Metric,
+    pub window_ms: u64,
 }
 
 /// Finds caller and model and lists the charges.
@@ -44,20 +46,25 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<Request
             Some(model)
         }
     };
-    let (grant, tokens) = held_tokens(request, model);
+    let held = held_tokens(request, model);
     let model_name = model.map(|model| model.name.as_str());
     let subject = Subject { caller, key_hash: &request.key_hash, model: model_name };
     let mut charges = Vec::new();
     let mut labels = Vec::new();
     for (limit, amount) in applying(policy, &subject) {
         charges.push(Charge {
-            bucket: subject.bucket(limit),
+            meter: meter(limit, amount, &subject),
+            rates: if limit.count == Metric::Requests { Rates::REQUESTS } else { Rates::TOKENS },
+            shadow: false,
+            attempts: false,
+            on_store_failure: OnStoreFailure::Closed,
+        });
+        labels.push(Label {
+            name: limit.name.clone(),
+            scope: subject.scope(limit),
             metric: limit.count,
-            limit: amount,
-            amount: if limit.count == Metric::Requests { 1 } else { tokens },
             window_ms: limit.window_ms,
         });
-        labels.push(Label { name: limit.name.clone(), scope: subject.scope(limit) });
     }
     let hold = Hold {
         id: request.id.clone(),
@@ -65,22 +72,40 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<Request
         account: Tag::account(&caller.tenant),
         identity: Tag::of("identity", [Some(request.key_hash.as_str())]),
         model: Tag::model(model_name),
-        grant,
-        tokens,
+        grant: held.grant,
+        prompt_tokens: held.prompt_tokens,
+        output_tokens: held.output_tokens,
+        choices: request.choices.max(1),
+        clamp: None,
         charges,
     };
     Ok(RequestPlan { hold, model: model_name.map(str::to_owned), plan: caller.plan.clone(), labels })
 }
 
-/// Output tokens per choice to grant, when the client named a limit, and all tokens to hold.
-///
+/// The bucket of a limit for a subject, and how it counts.
+pub fn meter(limit: &Limit, amount: u64, subject: &Subject<'_>) -> Meter {
+    let algorithm = Algorithm::FixedWindow { length_ms: limit.window_ms };
+    Meter { bucket: subject.bucket(limit), algorithm, limit: amount }
+}
+
+struct Held {
+    /// Output tokens per choice, when the client named a limit.
+    grant: Option<u64>,
+    prompt_tokens: u64,
+    /// Of all choices.
+    output_tokens: u64,
+}
+
 /// An amount too large to be counted is held at one more than the largest: it fits no limit.
-fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> (Option<u64>, u64) {
-    let Some(model) = model else { return (None, 0) };
+fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> Held {
+    let Some(model) = model else { return Held { grant: None, prompt_tokens: 0, output_tokens: 0 } };
     let wanted = request.max_output_tokens.or(model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    let output = wanted.min(model.max_output_tokens.unwrap_or(u64::MAX));
-    let tokens = u64::from(request.choices).saturating_mul(output).saturating_add(request.prompt_tokens);
-    (request.max_output_tokens.map(|_| output), tokens.min(MAX_AMOUNT + 1))
+    let output = wanted.min(model.max_output_tokens.unwrap_or(MAX_AMOUNT + 1)).min(MAX_AMOUNT + 1);
+    Held {
+        grant: request.max_output_tokens.map(|_| output),
+        prompt_tokens: request.prompt_tokens.min(MAX_AMOUNT + 1),
+        output_tokens: u64::from(request.choices).saturating_mul(output).min(MAX_AMOUNT + 1),
+    }
 }
 
 /// Who and what a limit is evaluated for.

@@ -140,8 +140,10 @@ impl Refusal {
             Reason::QuotaUnavailable => return Self::quota_unavailable(),
             Reason::RpmLimitExceeded
             | Reason::TpmLimitExceeded
+            | Reason::ConcurrencyLimitExceeded
             | Reason::RequestExceedsLimit
             | Reason::Other(_) => (429, "rate_limit_error"),
+            Reason::QuotaExceeded | Reason::BudgetExceeded => (429, "insufficient_quota"),
         };
         let retry_after = answer.retry_after_ms.filter(|_| reason != Reason::RequestExceedsLimit);
         let message = match reason {
@@ -230,6 +232,7 @@ fn over_limit(
     let metric = match limit.metric {
         Metric::Requests => "requests",
         Metric::Tokens => "tokens",
+        Metric::Cost => "nano-dollars",
         Metric::Other => "units",
     };
     let scope: Vec<String> = limit.scope.iter().map(|(name, value)| format!("{name} {value}")).collect();

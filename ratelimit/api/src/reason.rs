@@ -10,6 +10,12 @@ pub enum Reason {
     RpmLimitExceeded,
     /// A token limit of any window that is not a billing period.
     TpmLimitExceeded,
+    /// Too many requests are under way.
+    ConcurrencyLimitExceeded,
+    /// The tokens or requests of a billing period, or a prepaid balance of them, are used up.
+    QuotaExceeded,
+    /// The money of a billing period, or a prepaid balance, is used up.
+    BudgetExceeded,
     /// The amount is above the whole limit: waiting does not help.
     RequestExceedsLimit,
     UnknownKey,
@@ -26,6 +32,9 @@ impl Reason {
         match self {
             Self::RpmLimitExceeded => "rpm_limit_exceeded",
             Self::TpmLimitExceeded => "tpm_limit_exceeded",
+            Self::ConcurrencyLimitExceeded => "concurrency_limit_exceeded",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::BudgetExceeded => "budget_exceeded",
             Self::RequestExceedsLimit => "request_exceeds_limit",
             Self::UnknownKey => "unknown_key",
             Self::ModelNotFound => "model_not_found",
@@ -41,6 +50,9 @@ impl From<String> for Reason {
         match text.as_str() {
             "rpm_limit_exceeded" => Self::RpmLimitExceeded,
             "tpm_limit_exceeded" => Self::TpmLimitExceeded,
+            "concurrency_limit_exceeded" => Self::ConcurrencyLimitExceeded,
+            "quota_exceeded" => Self::QuotaExceeded,
+            "budget_exceeded" => Self::BudgetExceeded,
             "request_exceeds_limit" => Self::RequestExceedsLimit,
             "unknown_key" => Self::UnknownKey,
             "model_not_found" => Self::ModelNotFound,

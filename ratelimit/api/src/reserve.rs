@@ -67,6 +67,9 @@ pub struct ReserveResponse {
     /// When this very amount fits if nothing else changes; absent when unknown or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Nobody can know the time: it is worth a try.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry_after_estimated: bool,
     #[serde(default)]
     pub degraded: bool,
     /// Every limit that applies, after the hold.
@@ -90,6 +93,9 @@ pub struct Grant {
     /// Output tokens per choice that are held. The filter lowers the client's own limit to it.
     #[serde(default)]
     pub max_output_tokens: Option<u64>,
+    /// The reservation holds a slot that ends after so many milliseconds unless it is extended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// One limit as it stands for this caller.
@@ -116,6 +122,8 @@ pub struct LimitState {
 pub enum Metric {
     Requests,
     Tokens,
+    /// Nano-dollars.
+    Cost,
     /// A metric of a newer service.
     #[serde(other)]
     Other,

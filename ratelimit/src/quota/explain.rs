@@ -4,8 +4,9 @@ use serde::Serialize;
 use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
+use crate::limits::Gauge;
 use crate::policy::{Caller, Dimension};
-use crate::request_plan::{Subject, applying};
+use crate::request_plan::{Subject, applying, meter};
 use crate::store::StoreError;
 use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
@@ -82,17 +83,16 @@ impl Quota {
         };
         let plan = one_plan(&keys, plan)?;
         let rows = self.rows(&keys, &plan, model);
-        let buckets: Vec<_> =
-            rows.iter().map(|row| (row.subject.bucket(row.limit), row.limit.window_ms)).collect();
-        let state = self.store.explain(Tag::account(tenant), Tag::model(model), &buckets, STORE_TIME).await?;
-        let explained = |(row, window): (&Row<'_>, &crate::limits::fixed_window::Window)| ExplainedLimit {
+        let meters: Vec<_> = rows.iter().map(|row| meter(row.limit, row.amount, &row.subject)).collect();
+        let state = self.store.explain(Tag::account(tenant), Tag::model(model), &meters, STORE_TIME).await?;
+        let explained = |(row, gauge): (&Row<'_>, &Gauge)| ExplainedLimit {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
             metric: row.limit.count,
             limit: row.amount,
-            used: window.used,
-            remaining: row.amount.saturating_sub(window.used),
-            reset_ms: if window.used == 0 { 0 } else { window.left_ms(state.now_ms, row.limit.window_ms) },
+            used: gauge.used,
+            remaining: gauge.remaining,
+            reset_ms: gauge.reset_ms,
             window_ms: row.limit.window_ms,
         };
         Ok(Explanation {
@@ -102,7 +102,7 @@ impl Quota {
             tenant: tenant.to_owned(),
             plan,
             model: model.map(str::to_owned),
-            limits: rows.iter().zip(&state.windows).map(explained).collect(),
+            limits: rows.iter().zip(&state.gauges).map(explained).collect(),
             open_holds: state.open_holds,
             open_tokens: state.open_tokens,
         })

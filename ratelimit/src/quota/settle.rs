@@ -5,7 +5,7 @@ use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_request};
-use crate::store::{Booking, Closing, Settled, Settlement, StoreError};
+use crate::store::{Booking, Charge, Closing, Settled, Settlement, StoreError};
 use crate::tag::Tag;
 
 static FAILED: Quiet = Quiet::new();
@@ -80,7 +80,7 @@ fn closing(item: &SettleItem) -> Closing {
     match (item.outcome, &item.usage) {
         (Outcome::Released, _) => Closing::Released { sent: item.sent },
         (Outcome::Used | Outcome::Estimated, Some(usage)) if usage.total() <= MAX_AMOUNT => {
-            Closing::Used { tokens: usage.total() }
+            Closing::Used(*usage)
         }
         // A number nobody can have used must neither be charged nor stop the other items of its batch.
         (Outcome::Used | Outcome::Estimated, usage) => {
@@ -96,17 +96,18 @@ fn closing(item: &SettleItem) -> Closing {
 
 /// What a request costs that was let through without a hold. A release owes nothing.
 fn bookings(plan: &RequestPlan, closing: Closing) -> Option<Vec<Booking>> {
-    let tokens = match closing {
-        Closing::Released { .. } => return None,
-        Closing::Held => plan.hold.tokens,
-        Closing::Used { tokens } => tokens,
+    let hold = &plan.hold;
+    let booking = |charge: &Charge| {
+        let amount = match closing {
+            Closing::Used(usage) => charge.rates.of_usage(&usage),
+            _ => hold.amount(charge, hold.output_tokens),
+        };
+        Booking { meter: charge.meter, amount }
     };
-    let booking = |charge: &crate::store::Charge| Booking {
-        bucket: charge.bucket,
-        amount: if charge.metric == tokengate_api::Metric::Requests { 1 } else { tokens },
-        window_ms: charge.window_ms,
-    };
-    Some(plan.hold.charges.iter().map(booking).collect())
+    match closing {
+        Closing::Released { .. } => None,
+        Closing::Held | Closing::Used(_) => Some(hold.charges.iter().map(booking).collect()),
+    }
 }
 
 fn status(settled: Settled) -> SettleStatus {

@@ -10,7 +10,10 @@ use tokengate_api::{
 use super::*;
 use crate::clock::ManualClock;
 use crate::store::memory::MemoryStore;
-use crate::store::{BucketId, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, StoreError};
+use crate::store::{
+    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement,
+    StoreError, TopUp, ToppedUp,
+};
 use crate::tag::Tag;
 
 const T0: u64 = 1_800_000_000_000;
@@ -236,13 +239,19 @@ impl Store for Broken {
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
     }
 
-    async fn explain(
-        &self,
-        _: Tag,
-        _: Tag,
-        _: &[(BucketId, u64)],
-        _: Duration,
-    ) -> Result<Explained, StoreError> {
+    async fn explain(&self, _: Tag, _: Tag, _: &[Meter], _: Duration) -> Result<Explained, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn extend(&self, batch: &[Extension], _: Duration) -> Vec<Result<Extended, StoreError>> {
+        batch.iter().map(|_| Err(StoreError::Timeout)).collect()
+    }
+
+    async fn top_up(&self, _: &TopUp, _: Duration) -> Result<ToppedUp, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn reset(&self, _: Tag, _: BucketId, _: Duration) -> Result<bool, StoreError> {
         Err(StoreError::Timeout)
     }
 

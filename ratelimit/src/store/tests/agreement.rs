@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::{Charge, Closing, Lifetimes, Settlement};
+use crate::limits::Algorithm;
+use crate::store::{Closing, Lifetimes, Settlement};
 
 /// A small generator of numbers that is the same in every run.
 struct Numbers(u64);
@@ -51,12 +52,13 @@ async fn the_stores_agree() {
     }
 }
 
-fn charges(numbers: &mut Numbers) -> [Charge; 3] {
-    let hourly = Charge { bucket: bucket("hourly"), window_ms: 600_000, ..tokens(3_000, numbers.below(120)) };
-    [requests(8), tokens(400, hourly.amount), hourly]
+fn charges(numbers: &mut Numbers) -> [Amount; 3] {
+    let hourly = tokens(3_000, numbers.below(120)).named("hourly");
+    let hourly = hourly.algorithm(Algorithm::FixedWindow { length_ms: 600_000 });
+    [requests(8), tokens(400, hourly.tokens), hourly]
 }
 
-fn closing(numbers: &mut Numbers, number: u64, charges: &[Charge]) -> Settlement {
+fn closing(numbers: &mut Numbers, number: u64, charges: &[Amount]) -> Settlement {
     let mut settlement = match numbers.below(6) {
         0 => settlement(number, Closing::Held),
         1 => settlement(number, RELEASED),

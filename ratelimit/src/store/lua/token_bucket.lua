@@ -1,0 +1,161 @@
+-- A bucket is 'T', format 1, then limit, num, den, generation, level, time, interval (doubles), then per
+-- remembered interval, oldest first, its level and what was refunded since (doubles).
+
+local INTERVALS, INTERVALS_PER_FILL = 32, 16
+
+local function full(b)
+  return math.min(b.held_limit * b.den, MAX_AMOUNT)
+end
+
+local function interval_ms(b)
+  return math.max(math.ceil(math.ceil(full(b) / b.num) / INTERVALS_PER_FILL), 1)
+end
+
+-- A level after so many milliseconds.
+local function grown(b, from, ms)
+  if ms >= math.ceil((full(b) - from) / b.num) then
+    return full(b)
+  end
+  return from + ms * b.num
+end
+
+local function remember_from_here(b)
+  b.interval = math.floor(b.time / interval_ms(b))
+  b.levels, b.got = { b.level }, { 0 }
+end
+
+-- Another generation: what was held before is not refunded.
+local function forget(b)
+  b.generation = math.max(b.generation + 1, b.time)
+  remember_from_here(b)
+end
+
+local function advance(b)
+  if now < b.time then
+    -- The clock went back. Left in the future the bucket would not grow until then.
+    b.time = now
+    forget(b)
+    return
+  end
+  local length = interval_ms(b)
+  local index = math.floor(now / length)
+  if index - b.interval >= INTERVALS then
+    b.levels, b.got = { grown(b, b.level, math.max(index * length - b.time, 0)) }, { 0 }
+  else
+    for interval = b.interval + 1, index do
+      if #b.levels == INTERVALS then
+        table.remove(b.levels, 1)
+        table.remove(b.got, 1)
+      end
+      b.levels[#b.levels + 1] = grown(b, b.level, math.max(interval * length - b.time, 0))
+      b.got[#b.got + 1] = 0
+    end
+  end
+  b.level = grown(b, b.level, now - b.time)
+  b.interval, b.time = index, now
+end
+
+-- The policy has changed: whole units stay, a fraction of one is lost, and the memory.
+local function reshape(b, limit, num, den)
+  local units = math.floor(b.level / b.den)
+  b.held_limit, b.num, b.den = limit, num, den
+  b.level = math.min(math.max(units * den, -MAX_AMOUNT), full(b))
+  forget(b)
+end
+
+local function take(b, amount)
+  b.level = math.max(b.level - math.min(amount * b.den, MAX_AMOUNT), -MAX_AMOUNT)
+  b.changed = b.changed or amount > 0
+end
+
+-- How far a level has grown, at most, between a moment and the end of an interval, or now.
+local function growth(b, from, interval, length)
+  return math.max(math.min(b.time, (interval + 1) * length) - from, 0) * b.num
+end
+
+algorithms.T = {
+  open = function(b, text, at)
+    local num, den = struct.unpack('>dd', text, at)
+    local past = at + 16
+    local value = redis.call('GET', b.key)
+    if not value then
+      b.held_limit, b.num, b.den = b.limit, num, den
+      b.generation, b.time, b.level = now, now, full(b)
+      remember_from_here(b)
+      return past
+    end
+    local size = (#value - 58) / 16
+    if string.sub(value, 1, 2) ~= 'T\1' or size < 1 or size > INTERVALS or size % 1 ~= 0 then
+      return past, 'X'
+    end
+    b.held_limit, b.num, b.den, b.generation, b.level, b.time, b.interval = struct.unpack('>ddddddd', value, 3)
+    if not (amount_like(b.held_limit) and amount_like(b.num) and amount_like(b.den) and whole(b.level)
+        and amount_like(b.generation) and amount_like(b.time) and amount_like(b.interval)
+        and b.num >= 1 and b.den >= 1) then
+      return past, 'X'
+    end
+    b.levels, b.got = {}, {}
+    for i = 1, size do
+      b.levels[i], b.got[i] = struct.unpack('>dd', value, 43 + 16 * i)
+      if not (whole(b.levels[i]) and amount_like(b.got[i])) then
+        return past, 'X'
+      end
+    end
+    advance(b)
+    if b.held_limit ~= b.limit or b.num ~= num or b.den ~= den then
+      reshape(b, b.limit, num, den)
+    end
+    return past
+  end,
+  room = function(b)
+    return math.floor(b.level / b.den)
+  end,
+  charge = function(b, amount)
+    if amount <= math.floor(b.level / b.den) then
+      take(b, amount)
+    else
+      -- Attempts are counted in full, but a caller that hammers must not lock itself out for days.
+      local lowest = math.min(b.level, -full(b))
+      take(b, amount)
+      b.level = math.max(b.level, lowest)
+    end
+    return struct.pack('>ddddd', b.generation, b.interval, b.time, b.level, b.got[#b.got])
+  end,
+  refund = function(b, text, at, amount)
+    local generation, interval, time, level, got = struct.unpack('>ddddd', text, at)
+    local oldest = math.max(b.interval - (#b.levels - 1), 0)
+    if generation ~= b.generation or interval > b.interval or interval < oldest then
+      return
+    end
+    -- A refund is worth at most the headroom that the bucket has had since the hold.
+    local place, length = interval - oldest + 1, interval_ms(b)
+    local headroom = full(b) - level - growth(b, time, interval, length) - math.max(b.got[place] - got, 0)
+    for i = place + 1, #b.levels do
+      local later = oldest + i - 1
+      headroom = math.min(headroom, full(b) - b.levels[i] - growth(b, later * length, later, length) - b.got[i])
+    end
+    local refund = math.max(math.min(headroom, math.min(amount * b.den, MAX_AMOUNT)), 0)
+    for i = place, #b.levels do
+      b.got[i] = b.got[i] + refund
+    end
+    b.level = math.min(b.level + refund, full(b))
+    b.changed = b.changed or refund > 0
+  end,
+  excess = take,
+  wait = function(b, amount)
+    return math.ceil((amount * b.den - b.level) / b.num)
+  end,
+  gauge = function(b)
+    local missing = full(b) - b.level
+    return math.ceil(missing / b.den), math.max(math.floor(b.level / b.den), 0), math.ceil(missing / b.num)
+  end,
+  save = function(b)
+    local parts = { struct.pack('>c2ddddddd', 'T\1', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
+      b.interval) }
+    for i = 1, #b.levels do
+      parts[i + 1] = struct.pack('>dd', b.levels[i], b.got[i])
+    end
+    local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
+    redis.call('SET', b.key, table.concat(parts), 'PX', digits(keep))
+  end,
+}
