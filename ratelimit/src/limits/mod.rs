@@ -13,14 +13,14 @@ mod sliding_window;
 mod token_bucket;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use balance::Account;
 pub use bucket::{Bucket, Gauge, Mark, State, Unusable, Wait};
 pub use concurrency::Leases;
 pub use rates::Rates;
 pub use sliding_window::Ring;
-pub use token_bucket::Level;
+pub use token_bucket::{Interval as LevelInterval, Level};
 
 /// The largest amount that is counted exactly everywhere (Lua numbers are doubles): 2^52.
 pub const MAX_AMOUNT: u64 = 1 << 52;

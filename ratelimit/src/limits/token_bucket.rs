@@ -133,13 +133,18 @@ impl Level {
         self.at_ms = now_ms;
     }
 
-    /// The policy has changed: whole units stay, a fraction of one is lost, and the memory.
+    /// The policy has changed: whole units stay, a fraction of one is lost, and the memory. A full bucket stays
+    /// full, as one does that is no longer stored.
     fn reshape(&mut self, limit: u64, num: u64, den: u64) {
+        let was_full = self.level == self.full();
         let units = self.level.div_euclid(signed(self.den));
         (self.limit, self.num, self.den) = (limit, num, den);
         let level = i128::from(units).saturating_mul(i128::from(den));
         let lowest = -signed(MAX_AMOUNT);
-        self.level = i64::try_from(level).unwrap_or(lowest).clamp(lowest, self.full());
+        self.level = match was_full {
+            true => self.full(),
+            false => i64::try_from(level).unwrap_or(lowest).clamp(lowest, self.full()),
+        };
         self.forget();
     }
 

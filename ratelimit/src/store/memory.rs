@@ -72,6 +72,20 @@ impl MemoryStore {
         format!("{buckets:?} {records:?}")
     }
 
+    /// The states of all buckets, and what is stored under all ids.
+    #[cfg(test)]
+    pub fn snapshot(&self) -> super::tests::Snapshot {
+        let state = self.lock();
+        let mut snapshot = super::tests::Snapshot::default();
+        for ((_, bucket), kept) in &state.buckets {
+            snapshot.buckets.insert(*bucket, kept.value.clone());
+        }
+        for ((_, id), kept) in &state.records {
+            snapshot.records.insert(id.clone(), kept.value.clone());
+        }
+        snapshot
+    }
+
     fn settle_one(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
         let now = self.clock.now_ms();
         let mut state = self.lock();

@@ -9,8 +9,10 @@ mod fixture;
 pub mod redis_server;
 mod reserving;
 mod settling;
+mod snapshot;
 
 pub use fixture::*;
+pub use snapshot::Snapshot;
 
 /// Runs each function over memory and over a Redis of its own.
 macro_rules! over_both_stores {

@@ -55,11 +55,17 @@ local function advance(b)
   b.interval, b.time = index, now
 end
 
--- The policy has changed: whole units stay, a fraction of one is lost, and the memory.
+-- The policy has changed: whole units stay, a fraction of one is lost, and the memory. A full bucket stays full,
+-- as one does that is no longer stored.
 local function reshape(b, limit, num, den)
+  local was_full = b.level == full(b)
   local units = math.floor(b.level / b.den)
   b.held_limit, b.num, b.den = limit, num, den
-  b.level = math.min(math.max(units * den, -MAX_AMOUNT), full(b))
+  if was_full then
+    b.level = full(b)
+  else
+    b.level = math.min(math.max(units * den, -MAX_AMOUNT), full(b))
+  end
   forget(b)
 end
 

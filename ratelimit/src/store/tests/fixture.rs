@@ -32,10 +32,15 @@ impl Fixture {
     }
 
     pub fn memory_with(lifetimes: Lifetimes) -> Self {
+        Self::memory_and_store(lifetimes).0
+    }
+
+    pub fn memory_and_store(lifetimes: Lifetimes) -> (Self, Arc<MemoryStore>) {
         let clock = Arc::new(ManualClock::new(T0));
         let store = Arc::new(MemoryStore::new(clock.clone(), lifetimes));
         let seen = store.clone();
-        Self { store, clock, dump: Box::new(move || seen.dump()), server: None }
+        let fixture = Self { store: store.clone(), clock, dump: Box::new(move || seen.dump()), server: None };
+        (fixture, store)
     }
 
     pub async fn redis() -> Self {

@@ -67,6 +67,11 @@ impl RedisServer {
         command.query(&mut connection).unwrap()
     }
 
+    /// One connection for many commands.
+    pub fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap()
+    }
+
     /// Every key with its kind, content and end of life.
     pub fn dump(&self) -> String {
         let mut keys: Vec<String> = self.command(&["KEYS", "*"]);
