@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod agreement;
+mod balances;
 mod concurrent;
+mod deciding;
+mod extending;
 mod faults;
 pub use faults::eventually;
 mod fixture;

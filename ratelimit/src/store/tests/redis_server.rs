@@ -81,6 +81,7 @@ impl RedisServer {
             let kind: String = self.command(&["TYPE", &key]);
             let content: Vec<Vec<u8>> = match kind.as_str() {
                 "string" => vec![self.command(&["GET", &key])],
+                "hash" => self.command(&["HGETALL", &key]),
                 _ => self.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
             };
             let ends: i64 = self.command(&["PEXPIRETIME", &key]);
