@@ -27,7 +27,17 @@ pub enum Mark {
     /// Index of the sub-window.
     SubWindow { index: u64 },
     /// How the bucket stood right after the charge.
-    Level { generation: u64, interval: u64, at_ms: u64, level: i64, got: u64 },
+    Level {
+        generation: u64,
+        interval: u64,
+        at_ms: u64,
+        level: i64,
+        /// What holds had taken in the interval before.
+        before: u64,
+        /// What had been refunded since the interval began, of earlier holds and of its own.
+        early: u64,
+        own: u64,
+    },
     /// Nothing beside the reservation's id is needed.
     None,
 }
@@ -82,6 +92,10 @@ pub(super) trait Counter {
     /// How long the state matters; nothing when it does for ever.
     fn keep_ms(&self) -> Option<u64>;
     fn state(&self) -> State;
+    /// The state was ahead of this moment and was brought back to it.
+    fn went_back(&self) -> bool {
+        false
+    }
 }
 
 /// A bucket at one moment.
@@ -243,6 +257,12 @@ impl Bucket {
 
     pub fn state(&self) -> State {
         self.counter().state()
+    }
+
+    /// The clock has gone back, and the state with it: it has to be kept even where nothing is charged, or it
+    /// would be ahead of the clock for as long as that has gone back.
+    pub fn went_back(&self) -> bool {
+        self.counter().went_back()
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) struct CalendarWindow {
     window: Option<Window>,
     /// End of the window; nothing outside the boundaries.
     ends_ms: Option<u64>,
+    went_back: bool,
 }
 
 impl CalendarWindow {
@@ -27,7 +28,7 @@ impl CalendarWindow {
         let windows = [(first, second, Some(third)), (second, third, Some(fourth)), (third, fourth, None)];
         let of_now = windows.into_iter().find(|(start, end, _)| (*start..*end).contains(&now_ms));
         let Some((start_ms, end_ms, next_end_ms)) = of_now else {
-            return Self { limit, now_ms, window: stored, ends_ms: None };
+            return Self { limit, now_ms, window: stored, ends_ms: None, went_back: false };
         };
         let (window, ends_ms) = match (stored, next_end_ms) {
             (Some(window), _) if window.start_ms == start_ms => (window, end_ms),
@@ -37,7 +38,8 @@ impl CalendarWindow {
             }
             _ => (Window { start_ms, used: 0 }, end_ms),
         };
-        Self { limit, now_ms, window: Some(window), ends_ms: Some(ends_ms) }
+        let went_back = stored.is_some_and(|stored| stored.start_ms > window.start_ms);
+        Self { limit, now_ms, window: Some(window), ends_ms: Some(ends_ms), went_back }
     }
 
     pub fn outside(&self) -> bool {
@@ -89,5 +91,9 @@ impl Counter for CalendarWindow {
 
     fn state(&self) -> State {
         State::CalendarWindow(self.window.unwrap_or(Window { start_ms: 0, used: 0 }))
+    }
+
+    fn went_back(&self) -> bool {
+        self.went_back
     }
 }

@@ -35,6 +35,7 @@ pub(super) struct FixedWindow {
     length_ms: u64,
     now_ms: u64,
     window: Window,
+    went_back: bool,
 }
 
 impl FixedWindow {
@@ -50,7 +51,8 @@ impl FixedWindow {
             Some(window) if window.start_ms > start_ms => Window { start_ms, used: window.used },
             _ => Window { start_ms, used: 0 },
         };
-        Self { limit, length_ms, now_ms, window }
+        let went_back = stored.is_some_and(|stored| stored.start_ms > window.start_ms);
+        Self { limit, length_ms, now_ms, window, went_back }
     }
 
     /// Until the window is over.
@@ -91,5 +93,9 @@ impl Counter for FixedWindow {
 
     fn state(&self) -> State {
         State::FixedWindow(self.window)
+    }
+
+    fn went_back(&self) -> bool {
+        self.went_back
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! The level is kept in units of 1/`den`, so that `num` is added per millisecond without a fraction. A refund is
 //! worth at most the headroom that the bucket has had since the hold: giving back more would let a caller have
-//! both the refund and what had regrown in its place. To know that headroom the bucket remembers, for 32
-//! intervals, how it stood at the beginning of each and what was refunded since.
+//! both the refund and what had regrown in its place. That headroom is measured as if every refund had been made
+//! at the time of its hold. To know it the bucket remembers, for 32 intervals, how it stood at the beginning of
+//! each and what was refunded since. Within an interval refunds raise the level only for holds made after the
+//! refunded ones, and never by more than those had taken.
 
 use std::collections::VecDeque;
 
@@ -31,6 +33,8 @@ pub struct Level {
     pub at_ms: u64,
     /// Number of the newest interval: time divided by its length.
     pub interval: u64,
+    /// What holds have taken in it.
+    pub charged: u64,
     /// Oldest first; the last one is `interval`.
     pub intervals: VecDeque<Interval>,
 }
@@ -39,12 +43,17 @@ pub struct Level {
 pub struct Interval {
     /// Level at its beginning, or when the memory began.
     pub level: i64,
-    /// Refunds of holds made before its end, done since its beginning.
-    pub got: u64,
+    /// Refunds since then of holds made before it.
+    pub early: u64,
+    /// Refunds of holds made in it.
+    pub own: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct TokenBucket(Level);
+pub(super) struct TokenBucket {
+    level: Level,
+    went_back: bool,
+}
 
 impl TokenBucket {
     pub fn open(num: u64, den: u64, limit: u64, stored: Option<&Level>, now_ms: u64) -> Self {
@@ -58,18 +67,26 @@ impl TokenBucket {
                 level: 0,
                 at_ms: now_ms,
                 interval: 0,
+                charged: 0,
                 intervals: VecDeque::new(),
             };
             level.level = level.full();
             level.remember_from_here();
-            return Self(level);
+            return Self { level, went_back: false };
         };
         let mut level = stored.clone();
+        let went_back = now_ms < level.at_ms;
         level.advance(now_ms);
         if (level.limit, level.num, level.den) != (limit, num, den) {
             level.reshape(limit, num, den);
         }
-        Self(level)
+        Self { level, went_back }
+    }
+}
+
+impl Interval {
+    fn at(level: i64) -> Self {
+        Self { level, early: 0, own: 0 }
     }
 }
 
@@ -96,7 +113,8 @@ impl Level {
 
     fn remember_from_here(&mut self) {
         self.interval = self.at_ms / self.interval_ms();
-        self.intervals = VecDeque::from([Interval { level: self.level, got: 0 }]);
+        self.charged = 0;
+        self.intervals = VecDeque::from([Interval::at(self.level)]);
     }
 
     /// Another generation: what was held before is not refunded.
@@ -118,15 +136,18 @@ impl Level {
         let entered = index.saturating_sub(self.interval);
         if entered >= INTERVALS as u64 {
             let level = self.grown(self.level, begins(index));
-            self.intervals = VecDeque::from([Interval { level, got: 0 }]);
+            self.intervals = VecDeque::from([Interval::at(level)]);
         } else {
             for interval in self.interval.saturating_add(1)..=index {
                 let level = self.grown(self.level, begins(interval));
                 if self.intervals.len() == INTERVALS {
                     self.intervals.pop_front();
                 }
-                self.intervals.push_back(Interval { level, got: 0 });
+                self.intervals.push_back(Interval::at(level));
             }
+        }
+        if entered > 0 {
+            self.charged = 0;
         }
         self.level = self.grown(self.level, now_ms - self.at_ms);
         self.interval = index;
@@ -149,13 +170,19 @@ impl Level {
     }
 
     fn take(&mut self, amount: u64) {
-        let taken = amount.saturating_mul(self.den).min(MAX_AMOUNT);
-        self.level = (self.level - signed(taken)).max(-signed(MAX_AMOUNT));
+        self.level = (self.level - signed(self.scaled(amount))).max(-signed(MAX_AMOUNT));
+    }
+
+    /// In units of 1/`den`.
+    fn scaled(&self, amount: u64) -> u64 {
+        amount.saturating_mul(self.den).min(MAX_AMOUNT)
     }
 
     /// The most that a refund can be worth to a hold.
     fn headroom(&self, mark: &Mark) -> Option<(usize, i64)> {
-        let Mark::Level { generation, interval, at_ms, level, got } = *mark else { return None };
+        let Mark::Level { generation, interval, at_ms, level, before, early, own } = *mark else {
+            return None;
+        };
         let oldest = self.interval.saturating_sub((self.intervals.len() as u64).saturating_sub(1));
         if generation != self.generation || interval > self.interval {
             return None;
@@ -168,11 +195,12 @@ impl Level {
             let until_ms = self.at_ms.min(begins(interval.saturating_add(1)));
             signed(until_ms.saturating_sub(from_ms).saturating_mul(self.num))
         };
-        let own = self.intervals.get(place)?;
-        let mut headroom =
-            self.full() - level - growth(at_ms, interval) - signed(own.got.saturating_sub(got));
+        let memory = self.intervals.get(place)?;
+        let refunded =
+            memory.early.saturating_sub(early).saturating_add(memory.own.saturating_sub(own).min(before));
+        let mut headroom = self.full() - level - growth(at_ms, interval) - signed(refunded);
         for (later, memory) in (interval.saturating_add(1)..).zip(self.intervals.iter().skip(place + 1)) {
-            let left = self.full() - memory.level - growth(begins(later), later) - signed(memory.got);
+            let left = self.full() - memory.level - growth(begins(later), later) - signed(memory.early);
             headroom = headroom.min(left);
         }
         Some((place, headroom))
@@ -181,54 +209,62 @@ impl Level {
 
 impl Counter for TokenBucket {
     fn room(&self) -> i64 {
-        self.0.level.div_euclid(signed(self.0.den))
+        self.level.level.div_euclid(signed(self.level.den))
     }
 
     fn charge(&mut self, _: &ReservationId, amount: u64) -> Mark {
         let fits = signed(amount) <= self.room();
-        let lowest = if fits { self.0.level } else { self.0.level.min(-self.0.full()) };
-        self.0.take(amount);
-        if !fits {
-            // Attempts are counted in full, but a caller that hammers must not lock itself out for days.
-            self.0.level = self.0.level.max(lowest);
-        }
+        let before = self.level.charged;
+        let lowest = if fits { -signed(MAX_AMOUNT) } else { self.level.level.min(-self.level.full()) };
+        self.level.take(amount);
+        // Attempts are counted in full, but a caller that hammers must not lock itself out for days.
+        self.level.level = self.level.level.max(lowest);
+        self.level.charged = before.saturating_add(self.level.scaled(amount)).min(MAX_AMOUNT);
+        let memory = self.level.intervals.back().copied().unwrap_or(Interval::at(0));
         Mark::Level {
-            generation: self.0.generation,
-            interval: self.0.interval,
-            at_ms: self.0.at_ms,
-            level: self.0.level,
-            got: self.0.intervals.back().map_or(0, |interval| interval.got),
+            generation: self.level.generation,
+            interval: self.level.interval,
+            at_ms: self.level.at_ms,
+            level: self.level.level,
+            before,
+            early: memory.early,
+            own: memory.own,
         }
     }
 
     fn refund(&mut self, _: &ReservationId, mark: &Mark, amount: u64) {
-        let Some((place, headroom)) = self.0.headroom(mark) else { return };
-        let refund = headroom.min(signed(amount.saturating_mul(self.0.den).min(MAX_AMOUNT))).max(0);
-        for interval in self.0.intervals.iter_mut().skip(place) {
-            interval.got = interval.got.saturating_add(unsigned(refund));
+        let Some((place, headroom)) = self.level.headroom(mark) else { return };
+        let refund = headroom.min(signed(self.level.scaled(amount))).max(0);
+        for (position, memory) in self.level.intervals.iter_mut().skip(place).enumerate() {
+            let refunded = if position == 0 { &mut memory.own } else { &mut memory.early };
+            *refunded = refunded.saturating_add(unsigned(refund));
         }
-        self.0.level = self.0.level.saturating_add(refund).min(self.0.full());
+        self.level.level = self.level.level.saturating_add(refund).min(self.level.full());
+        let too_much = |memory: &Interval| memory.own.max(memory.early) > MAX_AMOUNT;
+        if self.level.intervals.iter().any(too_much) {
+            self.level.forget();
+        }
     }
 
     /// A debt pays itself off at the rate.
     fn excess(&mut self, amount: u64) {
-        self.0.take(amount);
+        self.level.take(amount);
     }
 
     fn wait(&self, amount: u64) -> Wait {
-        if amount > self.0.limit {
+        if amount > self.level.limit {
             return Wait::Never;
         }
-        let missing = signed(amount.saturating_mul(self.0.den)) - self.0.level;
-        Wait::Ms(ceil_div(unsigned(missing), self.0.num))
+        let missing = signed(amount.saturating_mul(self.level.den)) - self.level.level;
+        Wait::Ms(ceil_div(unsigned(missing), self.level.num))
     }
 
     fn gauge(&self) -> Gauge {
-        let missing = unsigned(self.0.full() - self.0.level);
+        let missing = unsigned(self.level.full() - self.level.level);
         Gauge {
-            used: ceil_div(missing, self.0.den),
+            used: ceil_div(missing, self.level.den),
             remaining: unsigned(self.room()),
-            reset_ms: ceil_div(missing, self.0.num),
+            reset_ms: ceil_div(missing, self.level.num),
         }
     }
 
@@ -237,6 +273,10 @@ impl Counter for TokenBucket {
     }
 
     fn state(&self) -> State {
-        State::TokenBucket(self.0.clone())
+        State::TokenBucket(self.level.clone())
+    }
+
+    fn went_back(&self) -> bool {
+        self.went_back
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! meter: kind u8 | limit f64 | parameters
 //!        'F' length · 'C' 4 boundaries · 'S' sub-window length, sub-windows · 'T' num, den · 'N' lease · 'B' –
-//! mark : 'F', 'C' start · 'S' index · 'T' generation, interval, time, level, got · 'N', 'B' –
+//! mark : 'F', 'C' start · 'S' index · 'N', 'B' –
+//!        'T' generation, interval, time, level, charged before, refunded before (early, own)
 //! rates: 'r' requests · 't' tokens · 'i' input · 'o' output · 'x' and 7 × f64
 //! ```
 
@@ -62,10 +63,10 @@ pub fn put_mark(bytes: &mut Vec<u8>, mark: &Mark) {
     match *mark {
         Mark::Window { start_ms } => put_amount(bytes, start_ms),
         Mark::SubWindow { index } => put_amount(bytes, index),
-        Mark::Level { generation, interval, at_ms, level, got } => {
+        Mark::Level { generation, interval, at_ms, level, before, early, own } => {
             put_all(bytes, &[generation, interval, at_ms]);
             bytes.extend((level as f64).to_be_bytes());
-            put_amount(bytes, got);
+            put_all(bytes, &[before, early, own]);
         }
         Mark::None => {}
     }
@@ -169,7 +170,9 @@ impl Reader<'_> {
                 interval: self.amount()?,
                 at_ms: self.amount()?,
                 level: self.signed()?,
-                got: self.amount()?,
+                before: self.amount()?,
+                early: self.amount()?,
+                own: self.amount()?,
             },
             Algorithm::Concurrency { .. } | Algorithm::Balance => Mark::None,
         })

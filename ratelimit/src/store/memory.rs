@@ -288,7 +288,7 @@ impl Store for MemoryStore {
                 let mark = bucket.charge(&hold.id, *amount);
                 let Charge { meter, rates, shadow, .. } = **charge;
                 entries.push(Entry { meter, rates, shadow, amount: *amount, mark });
-            } else {
+            } else if granted.is_some() || !bucket.went_back() {
                 continue;
             }
             state.keep_bucket(hold.account, charge.meter.bucket, bucket, now);

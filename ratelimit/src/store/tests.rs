@@ -9,6 +9,8 @@ mod extending;
 mod faults;
 pub use faults::eventually;
 mod fixture;
+mod mutations;
+mod properties;
 pub mod redis_server;
 mod reserving;
 mod settling;

@@ -24,7 +24,7 @@ algorithms.C = {
           -- The clock went back by less than a window: the newer one goes on.
           b.start, b.used, b.ends = stored, used, edges[i + 2]
         elseif stored and stored > edges[i] then
-          b.used = used
+          b.used, b.went_back = used, true
         end
         return past
       end

@@ -20,12 +20,12 @@ local id = string.sub(KEYS[1] or '', -32)
 --                          end, then a letter if it cannot: X unreadable, B outside the calendar's boundaries
 --   room(b)                what still fits
 --   charge(b, amount)      adds the amount whether it fits or not; returns the mark
---   refund(b, text, at, amount)   the mark stands at `at`
+--   refund(b, text, at, amount)   the mark stands at `at`; returns X where the state is unreadable
 --   excess(b, amount)      adds what was used beyond the hold
 --   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
 --   gauge(b)               used, remaining, reset in ms
 --   save(b)                writes the state with its time to live
--- b.changed says that a correction has changed the state.
+-- b.went_back: the state was ahead of now and was brought back. b.changed: a correction has changed the state.
 local algorithms = {}
 
 -- What was stored may be anything.

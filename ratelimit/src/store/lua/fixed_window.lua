@@ -21,7 +21,7 @@ algorithms.F = {
       b.start, b.used = stored, used
     elseif stored > start then
       -- The clock went back further: the amount stays.
-      b.used = used
+      b.used, b.went_back = used, true
     end
     return at + 8
   end,

@@ -13,7 +13,7 @@
 -- Answer: one letter, now, and per charge used, remaining, reset, whether it would deny, wait.
 --   H held: the grant follows   P held before: the record follows   R refused   G gone
 --   C clocks differ   B outside the calendar's boundaries   X unreadable state: these stand alone
--- Nothing is written but by H, the attempt by P, and the count of attempts by R.
+-- Nothing is written but by H, the attempt by P, and by R the count of attempts and what the clock has left behind.
 
 now = clock(ARGV[1])
 if not now then
@@ -114,6 +114,9 @@ for _, b in ipairs(charges) do
     count = count + 1
     entries[count] = entry(b, b.algorithm.charge(b, b.amount))
     b.save = true
+  elseif not held then
+    -- A state that is ahead of a clock that went back would stay there as long as everything is refused.
+    b.save = b.went_back
   end
 end
 

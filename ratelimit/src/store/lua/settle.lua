@@ -40,7 +40,10 @@ for i = 3, #KEYS do
     -- In full, above the limit too, whatever the age of the hold.
     b.algorithm.excess(b, amount)
   else
-    b.algorithm.refund(b, argument, b.past, amount)
+    local failed = b.algorithm.refund(b, argument, b.past, amount)
+    if failed then
+      return failed
+    end
   end
 end
 

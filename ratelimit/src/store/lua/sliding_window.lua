@@ -59,6 +59,9 @@ algorithms.S = {
     local place = struct.unpack('>d', text, at) - (b.head - b.n)
     if place >= 0 and place <= b.n then
       local there = slot(b, place)
+      if not amount_like(there) then
+        return 'X'
+      end
       amount = math.min(amount, there)
       put_slot(b, place, there - amount)
       b.total = math.max(b.total - amount, 0)

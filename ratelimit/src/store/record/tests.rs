@@ -16,7 +16,7 @@ const PRICE: Rates = Rates {
 
 fn entries() -> Vec<Entry> {
     let largest = 1 << 52;
-    let level = Mark::Level { generation: 1, interval: 2, at_ms: 3, level: 4, got: 5 };
+    let level = Mark::Level { generation: 1, interval: 2, at_ms: 3, level: 4, before: 5, early: 6, own: 7 };
     let boundaries_ms = [1, 2, 3, 1_806_188_400_000];
     [
         (Algorithm::FixedWindow { length_ms: 60_000 }, Rates::REQUESTS, Mark::Window { start_ms: 60_000 }),

@@ -263,6 +263,7 @@ fn without_generation(state: State) -> State {
     match state {
         State::TokenBucket(mut level) => {
             level.generation = 0;
+            level.charged = 0;
             level.intervals.clear();
             State::TokenBucket(level)
         }
@@ -275,7 +276,8 @@ fn without_generations(stored: &Stored) -> Stored {
     if let Stored::Open(record) = &mut stored {
         for entry in &mut record.entries {
             if let Mark::Level { at_ms, level, .. } = entry.mark {
-                entry.mark = Mark::Level { generation: 0, interval: 0, at_ms, level, got: 0 };
+                let (generation, interval, before, early, own) = (0, 0, 0, 0, 0);
+                entry.mark = Mark::Level { generation, interval, at_ms, level, before, early, own };
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::store::{Settled, Verdict};
 
 over_both_stores!(suite: exactly_as_many_as_fit, one_of_many_repeats);
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn exactly_as_many_as_fit(fixture: Fixture) {

@@ -37,7 +37,7 @@ const PRICE: Rates = Rates {
     per: 1_000,
 };
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn a_clamped_request_holds_what_fits(fixture: Fixture) {
@@ -48,10 +48,10 @@ mod suite {
         assert_eq!(uses(&state.gauges), [2, 100]);
         assert_eq!(state.open_tokens, 100);
         fixture.settle(settlement(2, used(12))).await;
-        // 28 are left: 4 of prompt, and 8 of output for each choice.
-        assert_eq!(fixture.verdict(&request(3, 4, 50, 3, &charges)).await, granted(8));
-        assert_eq!(uses(&fixture.explain(&charges).await.gauges), [3, 100]);
-        let mut without_a_limit = request(4, 1, 20, 1, &[tokens(112, 0)]);
+        // 28 are left: 3 of prompt, and 8 of output for each choice.
+        assert_eq!(fixture.verdict(&request(3, 3, 50, 3, &charges)).await, granted(8));
+        assert_eq!(uses(&fixture.explain(&charges).await.gauges), [3, 99]);
+        let mut without_a_limit = request(4, 1, 20, 1, &[tokens(111, 0)]);
         without_a_limit.grant = None;
         assert_eq!(fixture.verdict(&without_a_limit).await, granted(11));
     }

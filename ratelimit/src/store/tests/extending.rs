@@ -23,7 +23,7 @@ const fn held(output_tokens: u64) -> Extended {
     Extended::Held { output_tokens }
 }
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn only_what_is_missing_is_charged(fixture: Fixture) {

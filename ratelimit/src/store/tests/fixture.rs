@@ -7,7 +7,7 @@ use super::redis_server::RedisServer;
 use crate::clock::ManualClock;
 use crate::limits::{Algorithm, Gauge, Rates};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{Mutation, RedisStore};
 use crate::store::{
     Booking, BucketId, Charge, Closing, Explained, Extended, Extension, Hold, Lifetimes, Meter,
     OnStoreFailure, Reserved, Settled, Settlement, Store, Verdict,
@@ -58,6 +58,16 @@ impl Fixture {
             dump: Box::new(move || seen.dump()),
             server: Some(server),
         }
+    }
+
+    pub async fn redis_mutated(mutation: Mutation) -> Self {
+        let server = Arc::new(RedisServer::start());
+        let clock = Arc::new(ManualClock::new(T0));
+        let lifetimes = Lifetimes::default();
+        let store = RedisStore::connect_mutated(&server.url, clock.clone(), lifetimes, mutation).await;
+        let seen = server.clone();
+        let dump = Box::new(move || seen.dump());
+        Self { store: Arc::new(store.unwrap()), clock, dump, server: Some(server) }
     }
 
     pub fn dump(&self) -> String {

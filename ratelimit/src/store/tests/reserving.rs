@@ -10,7 +10,7 @@ over_both_stores!(suite:
     the_clock_goes_back, the_largest_amounts_are_exact, hostile_names_do_not_meet, no_limits_at_all,
 );
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn admits_to_the_limit_and_not_above(fixture: Fixture) {

@@ -19,7 +19,7 @@ async fn state(fixture: &Fixture) -> (u64, u64, u64) {
     (state.gauges[0].used, state.gauges[1].used, state.open_holds)
 }
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn usage_replaces_the_hold(fixture: Fixture) {

@@ -90,10 +90,12 @@ fn state(bytes: &[u8]) -> Option<State> {
                 level: reader.signed()?,
                 at_ms: reader.amount()?,
                 interval: reader.amount()?,
+                charged: reader.amount()?,
                 intervals: VecDeque::new(),
             };
             while !reader.0.is_empty() {
-                let interval = LevelInterval { level: reader.signed()?, got: reader.amount()? };
+                let interval =
+                    LevelInterval { level: reader.signed()?, early: reader.amount()?, own: reader.amount()? };
                 level.intervals.push_back(interval);
             }
             State::TokenBucket(level)
