@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::ApiError;
-use crate::quota::{ExplainError, Explanation, Quota};
+use crate::quota::{Asked, ExplainError, Explanation, Quota};
 use crate::{GIT_HASH, VERSION};
 
 pub fn router(quota: Arc<Quota>) -> Router {
@@ -29,15 +29,30 @@ struct ExplainQuery {
     tenant: String,
     model: Option<String>,
     plan: Option<String>,
+    user: Option<String>,
+    endpoint: Option<String>,
+    ip: Option<String>,
 }
 
 async fn explain(
     State(quota): State<Arc<Quota>>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, ApiError> {
-    let Query(query) = query
-        .map_err(|_| ApiError::bad("", "the query needs tenant, and may have model and plan, once each"))?;
-    let explained = quota.explain(&query.tenant, query.model.as_deref(), query.plan.as_deref()).await;
+    let Query(query) = query.map_err(|_| {
+        ApiError::bad(
+            "",
+            "the query needs tenant, and may have model, plan, user, endpoint and ip, once each",
+        )
+    })?;
+    let asked = Asked {
+        tenant: &query.tenant,
+        model: query.model.as_deref(),
+        plan: query.plan.as_deref(),
+        user: query.user.as_deref(),
+        endpoint: query.endpoint.as_deref(),
+        ip: query.ip.as_deref(),
+    };
+    let explained = quota.explain(&asked).await;
     explained.map(Json).map_err(|error| {
         let message = error.to_string();
         match error {

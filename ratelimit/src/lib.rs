@@ -15,6 +15,7 @@ pub mod quota;
 pub mod release_queue;
 pub mod request_plan;
 pub mod store;
+pub mod subject;
 pub mod tag;
 
 /// Version of the package.

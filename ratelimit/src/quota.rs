@@ -10,9 +10,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use explain::{ExplainError, ExplainedLimit, Explanation};
+pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
 pub use settle::SettleError;
 
+use crate::clock::Clock;
 use crate::policy::Policy;
 use crate::release_queue::ReleaseQueue;
 use crate::store::Store;
@@ -24,11 +25,13 @@ pub struct Quota {
     policy: Policy,
     store: Arc<dyn Store>,
     releases: ReleaseQueue,
+    clock: Arc<dyn Clock>,
 }
 
 impl Quota {
-    pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue) -> Self {
-        Self { policy, store, releases }
+    /// The store has a clock of its own; this one places it among a calendar's boundaries.
+    pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue, clock: Arc<dyn Clock>) -> Self {
+        Self { policy, store, releases, clock }
     }
 
     pub fn policy(&self) -> &Policy {

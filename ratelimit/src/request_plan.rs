@@ -1,24 +1,22 @@
-//! Policy + request → what has to be held, in which buckets. Pure; no store, no clock.
+//! Policy + request → what has to be held, in which buckets. Pure; no store.
 
 use std::collections::BTreeMap;
 
-use tokengate_api::{ModelInfo, Reason, ReserveRequest};
+use tokengate_api::{Metric, ModelInfo, Reason, ReserveRequest};
 
-use crate::limits::MAX_AMOUNT;
-use crate::limits::Rates;
-use crate::policy::{
-    Caller, Count, DEFAULT_OUTPUT_TOKENS, Dimension, Limit, Mode, Policy, Shape, default_output,
-};
-use crate::store::{BucketId, Charge, Hold};
+use crate::limits::{MAX_AMOUNT, Rates};
+use crate::policy::{Count, DEFAULT_OUTPUT_TOKENS, Identity, Limit, Policy, WhenTight, default_output};
+use crate::store::{Charge, Clamp, Hold, Meter};
+use crate::subject::{Subject, Who, applying};
 use crate::tag::Tag;
 
 /// What a request asks of the store, and how the answer speaks of it.
 #[derive(Debug)]
 pub struct RequestPlan {
     pub hold: Hold,
+    pub identity: Identity,
     /// Canonical name.
     pub model: Option<String>,
-    pub plan: String,
     /// One per charge of the hold, in the same order.
     pub labels: Vec<Label>,
 }
@@ -28,15 +26,18 @@ pub struct RequestPlan {
 pub struct Label {
     pub name: String,
     pub scope: BTreeMap<String, String>,
+    pub metric: Metric,
+    pub window_ms: u64,
 }
 
-/// Finds caller and model and lists the charges.
+/// Finds caller and model and lists the charges. `now_ms` is the service's clock: a calendar's boundaries are
+/// around it.
 ///
 /// # Errors
-/// The reason to deny with: the key or the model is unknown, or the plan does not contain the model.
-pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<RequestPlan, Reason> {
-    let caller = policy.keys.get(&request.key_hash).ok_or(Reason::UnknownKey)?;
-    let plan = policy.plans.get(&caller.plan).ok_or(Reason::UnknownKey)?;
+/// The reason to deny with: the caller or the model is unknown, or the plan does not contain the model.
+pub fn plan_request(policy: &Policy, request: &ReserveRequest, now_ms: u64) -> Result<RequestPlan, Reason> {
+    let Who { identity, key } = Who::of(policy, request)?;
+    let plan = policy.plans.get(&identity.plan).ok_or(Reason::InvalidIdentity)?;
     let model = match request.model.as_deref() {
         None => None,
         Some(raw) => {
@@ -47,108 +48,83 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest) -> Result<Request
             Some(model)
         }
     };
-    let (grant, tokens) = held_tokens(request, model);
+    let held = held_tokens(request, model);
     let model_name = model.map(|model| model.name.as_str());
-    let subject = Subject { caller, key_hash: &caller.key, model: model_name };
+    let subject = Subject {
+        policy,
+        identity: &identity,
+        key: key.as_deref(),
+        model: model_name,
+        endpoint: &request.endpoint,
+        ip: request.ip.as_deref(),
+    };
     let mut charges = Vec::new();
     let mut labels = Vec::new();
     for (limit, amount) in applying(policy, &subject) {
-        let window_ms = served(limit, model).ok_or(Reason::QuotaUnavailable)?;
         charges.push(Charge {
-            bucket: subject.bucket(limit),
-            metric: limit.count.metric(),
-            limit: amount,
-            amount: if limit.count == Count::Requests { 1 } else { tokens },
-            window_ms,
+            meter: meter(limit, amount, &subject, now_ms),
+            rates: model.map_or(Rates::REQUESTS, |model| limit.rates(model)),
+            shadow: !limit.enforces(),
+            attempts: limit.count == Count::Attempts,
+            on_store_failure: limit.on_store_failure,
         });
-        labels.push(Label { name: limit.name.clone(), scope: subject.scope(limit) });
+        labels.push(Label {
+            name: limit.name.clone(),
+            scope: subject.scope(limit),
+            metric: limit.count.metric(),
+            window_ms: limit.shape.window_ms().unwrap_or(0),
+        });
     }
+    let clamp = match plan.when_tight {
+        WhenTight::Clamp { min_tokens } if request.can_clamp && model.is_some() => {
+            Some(Clamp { min_output_tokens: min_tokens })
+        }
+        _ => None,
+    };
+    let who = match &key {
+        Some(_) => Tag::of("identity", [Some(request.key_hash.as_str())]),
+        None => Tag::of("verified", [Some(identity.tenant.as_str()), identity.user.as_deref()]),
+    };
     let hold = Hold {
         id: request.id.clone(),
         attempt: request.attempt,
-        account: Tag::account(&caller.tenant),
-        identity: Tag::of("identity", [Some(request.key_hash.as_str())]),
+        account: Tag::account(&identity.tenant),
+        identity: who,
         model: Tag::model(model_name),
-        grant,
-        tokens,
+        grant: held.grant,
+        prompt_tokens: held.prompt_tokens,
+        output_tokens: held.output_tokens,
+        choices: request.choices.max(1),
+        clamp,
         charges,
     };
-    Ok(RequestPlan { hold, model: model_name.map(str::to_owned), plan: caller.plan.clone(), labels })
+    let model = model_name.map(str::to_owned);
+    Ok(RequestPlan { hold, identity, model, labels })
 }
 
-/// Length of the window of a limit that the stores can count; what they cannot is not let through.
-fn served(limit: &Limit, model: Option<&ModelInfo>) -> Option<u64> {
-    let Shape::FixedWindow { length_ms } = limit.shape else { return None };
-    let sent =
-        |dimension: &Dimension| !matches!(dimension, Dimension::User | Dimension::Endpoint | Dimension::Ip);
-    let plain = match limit.count {
-        Count::Requests => true,
-        Count::Tokens => model.is_some_and(|model| limit.rates(model) == Rates::TOKENS),
-        _ => false,
-    };
-    let served = plain && limit.mode == Mode::Enforce && limit.per.iter().all(sent) && !limit.is_shared();
-    served.then_some(length_ms)
+/// The bucket of a limit for a subject, and how it counts.
+pub fn meter(limit: &Limit, amount: u64, subject: &Subject<'_>, now_ms: u64) -> Meter {
+    Meter { bucket: subject.bucket(limit), algorithm: limit.algorithm_at(now_ms), limit: amount }
 }
 
-/// Output tokens per choice to grant, when the client named a limit, and all tokens to hold.
-///
+struct Held {
+    /// Output tokens per choice, when the client named a limit.
+    grant: Option<u64>,
+    prompt_tokens: u64,
+    /// Of all choices.
+    output_tokens: u64,
+}
+
 /// An amount too large to be counted is held at one more than the largest: it fits no limit.
-fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> (Option<u64>, u64) {
-    let Some(model) = model else { return (None, 0) };
+fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> Held {
+    let Some(model) = model else { return Held { grant: None, prompt_tokens: 0, output_tokens: 0 } };
     let wanted = request.max_output_tokens.or_else(|| default_output(model)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    let output = wanted.min(model.max_output_tokens.unwrap_or(u64::MAX));
-    let tokens = u64::from(request.choices).saturating_mul(output).saturating_add(request.prompt_tokens);
-    (request.max_output_tokens.map(|_| output), tokens.min(MAX_AMOUNT + 1))
-}
-
-/// Who and what a limit is evaluated for.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    pub caller: &'a Caller,
-    pub key_hash: &'a str,
-    /// Canonical name; absent on endpoints without a model.
-    pub model: Option<&'a str>,
-}
-
-impl<'a> Subject<'a> {
-    fn value(&self, dimension: Dimension) -> Option<&'a str> {
-        match dimension {
-            Dimension::Tenant => Some(&self.caller.tenant),
-            Dimension::Plan => Some(&self.caller.plan),
-            Dimension::Key => Some(self.key_hash),
-            Dimension::Model => self.model,
-            Dimension::User => self.caller.user.as_deref(),
-            Dimension::Endpoint | Dimension::Ip => None,
-        }
+    let output = wanted.min(model.max_output_tokens.unwrap_or(MAX_AMOUNT + 1)).min(MAX_AMOUNT + 1);
+    Held {
+        grant: request.max_output_tokens.map(|_| output),
+        prompt_tokens: request.prompt_tokens.min(MAX_AMOUNT + 1),
+        output_tokens: u64::from(request.choices).saturating_mul(output).min(MAX_AMOUNT + 1),
     }
-
-    pub fn bucket(&self, limit: &Limit) -> BucketId {
-        let values = limit.per.iter().map(|dimension| self.value(*dimension));
-        BucketId { limit: limit.tag, subject: Tag::of("bucket", values) }
-    }
-
-    pub fn scope(&self, limit: &Limit) -> BTreeMap<String, String> {
-        let shown = |dimension: &Dimension| {
-            let value = match (dimension, self.value(*dimension)) {
-                (Dimension::Key, Some(hash)) => hash.get(..8).unwrap_or(hash),
-                (_, Some(value)) => value,
-                (_, None) => "-",
-            };
-            (dimension.name().to_owned(), value.to_owned())
-        };
-        limit.per.iter().map(shown).collect()
-    }
-}
-
-/// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
-pub fn applying<'p>(policy: &'p Policy, subject: &Subject<'_>) -> impl Iterator<Item = (&'p Limit, u64)> {
-    let with_model = subject.model.is_some();
-    let Caller { plan, tenant, .. } = subject.caller.clone();
-    policy
-        .limits
-        .iter()
-        .filter(move |limit| with_model || limit.applies_without_model())
-        .filter_map(move |limit| Some((limit, limit.amount_for(&plan, &tenant)?)))
 }
 
 #[cfg(test)]

@@ -37,6 +37,11 @@ impl Tag {
         Self::of("account", [Some(tenant)])
     }
 
+    /// Where the buckets of a limit live that all tenants share.
+    pub fn shared(limit: Self) -> Self {
+        Self::of("shared", [Some(limit.to_string().as_str())])
+    }
+
     /// A model by its canonical name, or requests without a model.
     pub fn model(name: Option<&str>) -> Self {
         Self::of("model", [name])

@@ -134,18 +134,23 @@ impl Refusal {
             .and_then(|name| answer.limits.iter().find(|limit| limit.name == *name))
             .cloned();
         let (status, kind) = match reason {
-            Reason::UnknownKey => (401, "authentication_error"),
+            Reason::UnknownKey | Reason::InvalidIdentity => (401, "authentication_error"),
             Reason::ModelNotFound => return Self::model_not_found(model),
             Reason::ModelNotAllowed => (403, "permission_error"),
             Reason::QuotaUnavailable => return Self::quota_unavailable(),
             Reason::RpmLimitExceeded
             | Reason::TpmLimitExceeded
+            | Reason::ConcurrencyLimitExceeded
             | Reason::RequestExceedsLimit
             | Reason::Other(_) => (429, "rate_limit_error"),
+            Reason::QuotaExceeded | Reason::BudgetExceeded => (429, "insufficient_quota"),
         };
         let retry_after = answer.retry_after_ms.filter(|_| reason != Reason::RequestExceedsLimit);
         let message = match reason {
             Reason::UnknownKey => "This API key is not known here.".to_owned(),
+            Reason::InvalidIdentity => {
+                "The user, tenant or plan that was given for this request is not allowed here.".to_owned()
+            }
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),
         };
@@ -232,20 +237,24 @@ fn over_limit(
     retry_after_ms: Option<u64>,
 ) -> String {
     let Some(limit) = limit else { return format!("The request was refused: {reason}.") };
-    let metric = match limit.metric {
-        Metric::Requests => "requests",
-        Metric::Tokens => "tokens",
-        Metric::Other => "units",
+    let amount = |amount: u64| match limit.metric {
+        Metric::Requests => format!("{amount} requests"),
+        Metric::Tokens => format!("{amount} tokens"),
+        Metric::Cost => dollars(amount),
+        Metric::Other if *reason == Reason::ConcurrencyLimitExceeded => {
+            format!("{amount} requests at a time")
+        }
+        Metric::Other => format!("{amount} units"),
     };
+    let per = if limit.window_ms == 0 { String::new() } else { format!(" per {}", window(limit.window_ms)) };
     let scope: Vec<String> = limit.scope.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let budget = format!(
-        "limit '{}' of {} ({}): {} {metric} per {}, {} remaining",
+        "limit '{}' of {} ({}): {}{per}, {} remaining",
         limit.name,
         scope.join(", "),
         limit.plan.as_deref().map_or("any plan".to_owned(), |plan| format!("plan {plan}")),
-        limit.limit,
-        window(limit.window_ms),
-        limit.remaining,
+        amount(limit.limit),
+        if limit.metric == Metric::Cost { dollars(limit.remaining) } else { limit.remaining.to_string() },
     );
     if *reason == Reason::RequestExceedsLimit {
         return format!(
@@ -255,6 +264,14 @@ fn over_limit(
     let wait = retry_after_ms
         .map_or(String::new(), |ms| format!(" Please try again in {}.{:03}s.", ms / 1000, ms % 1000));
     format!("Rate limit reached for the {budget}.{wait}")
+}
+
+/// Nano-dollars as an amount of money, to the micro-dollar.
+fn dollars(nano: u64) -> String {
+    let (whole, micro) = (nano / 1_000_000_000, nano % 1_000_000_000 / 1_000);
+    let digits = format!("{micro:06}");
+    let digits = digits.trim_end_matches('0');
+    format!("{whole}.{digits:0<2} US dollars")
 }
 
 /// A window's length in its largest whole unit.

@@ -96,3 +96,33 @@ fn a_client_cannot_write_into_our_message() {
     let refusal = Refusal::denied(&deny("model_not_found", None), &model, 1, Reset::Duration);
     assert!(refusal.message.len() < 120 && !refusal.message.contains('\n'));
 }
+
+#[test]
+fn budgets_and_slots_are_named_in_their_own_units() {
+    for (nano, shown) in [
+        (0, "0.00 US dollars"),
+        (500_000_000_000, "500.00 US dollars"),
+        (1_250_000_999, "1.25 US dollars"),
+        (1_000_001_000, "1.000001 US dollars"),
+    ] {
+        assert_eq!(dollars(nano), shown);
+    }
+    let message = |reason: &str, metric: &str, limit: u64, window_ms: u64| {
+        let answer: ReserveResponse = serde_json::from_value(json!({
+            "decision": "deny", "reason": reason, "refused_by": "l", "policy_version": "1", "retry_after_ms": 1000,
+            "limits": [{"name": "l", "scope": {"tenant": "t"}, "metric": metric, "limit": limit, "remaining": 0,
+                        "reset_ms": 1000, "window_ms": window_ms, "plan": "p"}]}))
+        .unwrap();
+        Refusal::denied(&answer, "m", 1, Reset::Duration).message
+    };
+    assert_eq!(
+        message("budget_exceeded", "cost", 500_000_000_000, 86_400_000),
+        "Rate limit reached for the limit 'l' of tenant t (plan p): 500.00 US dollars per 1d, 0.00 US dollars \
+         remaining. Please try again in 1.000s."
+    );
+    assert_eq!(
+        message("concurrency_limit_exceeded", "other", 32, 0),
+        "Rate limit reached for the limit 'l' of tenant t (plan p): 32 requests at a time, 0 remaining. Please try \
+         again in 1.000s."
+    );
+}

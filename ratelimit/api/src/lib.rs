@@ -3,6 +3,7 @@
 //! Both sides compile these types, so a field cannot mean two things. Evolution is additive: an unknown
 //! field is ignored, a new field has a default. Token amounts count tokens, times are milliseconds.
 
+mod extend;
 mod id;
 pub mod model_name;
 mod models;
@@ -10,10 +11,11 @@ mod reason;
 mod reserve;
 mod settle;
 
+pub use extend::{ExtendItem, ExtendResponse, ExtendResult, ExtendStatus};
 pub use id::{InvalidId, ReservationId};
 pub use models::{MissingOutputLimit, ModelInfo, ModelList, OutputLimit};
 pub use reason::Reason;
-pub use reserve::{Decision, Grant, LimitState, Metric, ReserveRequest, ReserveResponse};
+pub use reserve::{Decision, Grant, LimitState, Metric, ReserveRequest, ReserveResponse, VerifiedIdentity};
 pub use settle::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, Usage};
 
 /// Path of the model list, `GET`.
@@ -22,5 +24,7 @@ pub const MODELS_PATH: &str = "/v1/models";
 pub const RESERVE_PATH: &str = "/v1/reserve";
 /// Path of the settle call, `POST` with an array of [`SettleItem`].
 pub const SETTLE_PATH: &str = "/v1/settle";
-/// The largest number of items a settle call may carry.
+/// Path of the extend call, `POST` with an array of [`ExtendItem`].
+pub const EXTEND_PATH: &str = "/v1/extend";
+/// The largest number of items an extend or a settle call may carry.
 pub const MAX_SETTLE_ITEMS: usize = 256;

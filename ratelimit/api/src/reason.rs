@@ -10,9 +10,17 @@ pub enum Reason {
     RpmLimitExceeded,
     /// A token limit of any window that is not a billing period.
     TpmLimitExceeded,
+    /// Too many requests are under way.
+    ConcurrencyLimitExceeded,
+    /// The tokens or requests of a billing period, or a prepaid balance of them, are used up.
+    QuotaExceeded,
+    /// The money of a billing period, or a prepaid balance, is used up.
+    BudgetExceeded,
     /// The amount is above the whole limit: waiting does not help.
     RequestExceedsLimit,
     UnknownKey,
+    /// What was said of the caller cannot be: a user, tenant or plan that the policy does not allow.
+    InvalidIdentity,
     ModelNotFound,
     ModelNotAllowed,
     /// The store gave no answer and an enforcing limit is closed.
@@ -26,8 +34,12 @@ impl Reason {
         match self {
             Self::RpmLimitExceeded => "rpm_limit_exceeded",
             Self::TpmLimitExceeded => "tpm_limit_exceeded",
+            Self::ConcurrencyLimitExceeded => "concurrency_limit_exceeded",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::BudgetExceeded => "budget_exceeded",
             Self::RequestExceedsLimit => "request_exceeds_limit",
             Self::UnknownKey => "unknown_key",
+            Self::InvalidIdentity => "invalid_identity",
             Self::ModelNotFound => "model_not_found",
             Self::ModelNotAllowed => "model_not_allowed",
             Self::QuotaUnavailable => "quota_unavailable",
@@ -41,8 +53,12 @@ impl From<String> for Reason {
         match text.as_str() {
             "rpm_limit_exceeded" => Self::RpmLimitExceeded,
             "tpm_limit_exceeded" => Self::TpmLimitExceeded,
+            "concurrency_limit_exceeded" => Self::ConcurrencyLimitExceeded,
+            "quota_exceeded" => Self::QuotaExceeded,
+            "budget_exceeded" => Self::BudgetExceeded,
             "request_exceeds_limit" => Self::RequestExceedsLimit,
             "unknown_key" => Self::UnknownKey,
+            "invalid_identity" => Self::InvalidIdentity,
             "model_not_found" => Self::ModelNotFound,
             "model_not_allowed" => Self::ModelNotAllowed,
             "quota_unavailable" => Self::QuotaUnavailable,

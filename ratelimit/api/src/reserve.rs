@@ -13,8 +13,18 @@ pub struct ReserveRequest {
     pub attempt: u8,
     /// How long the filter still waits for the answer, in milliseconds.
     pub deadline_ms: u32,
-    /// SHA-256 of the caller's API key, 64 lower-case hex digits.
+    /// SHA-256 of the caller's API key, 64 lower-case hex digits; empty with `identity`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key_hash: String,
+    /// A caller whom the proxy has verified; it takes the place of a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<VerifiedIdentity>,
+    /// Values of the headers, by lower-case name, by which a key may say who its own caller is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asserted: BTreeMap<String, String>,
+    /// The client's address, as the proxy trusts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
     /// The client's model name, normalised; absent on endpoints without a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -36,6 +46,16 @@ pub struct ReserveRequest {
     /// For logs only; never a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+}
+
+/// Who a caller is by a verified token's claims or a client certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifiedIdentity {
+    pub tenant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
 }
 
 fn first() -> u8 {
@@ -67,6 +87,9 @@ pub struct ReserveResponse {
     /// When this very amount fits if nothing else changes; absent when unknown or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Nobody can know the time: it is worth a try.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry_after_estimated: bool,
     #[serde(default)]
     pub degraded: bool,
     /// Every limit that applies, after the hold.
@@ -90,6 +113,9 @@ pub struct Grant {
     /// Output tokens per choice that are held. The filter lowers the client's own limit to it.
     #[serde(default)]
     pub max_output_tokens: Option<u64>,
+    /// The reservation holds a slot that ends after so many milliseconds unless it is extended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// One limit as it stands for this caller.
@@ -116,6 +142,8 @@ pub struct LimitState {
 pub enum Metric {
     Requests,
     Tokens,
+    /// Nano-dollars.
+    Cost,
     /// A metric of a newer service.
     #[serde(other)]
     Other,

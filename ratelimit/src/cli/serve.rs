@@ -71,7 +71,7 @@ async fn run(args: ServeArgs, policy: Policy) -> Result<(), ServeError> {
         "ready"
     );
 
-    let quota = Arc::new(Quota::new(policy, store, releases.clone()));
+    let quota = Arc::new(Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)));
     let (stop, stopping) = watch::channel(false);
     let api = crate::http::router(Arc::clone(&quota), token);
     let mut api = tokio::spawn(crate::http::serve(listener, api, told(stopping.clone())));

@@ -47,14 +47,32 @@ fn without_content(message: &str) -> String {
     }
 }
 
+const MAX_ASSERTED: usize = 16;
+const MAX_TEXT: usize = 1024;
+
 /// What types alone do not say about a reserve.
 pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     if !(1..=2).contains(&request.attempt) {
         return Err(ApiError::bad("attempt", "must be 1 or 2"));
     }
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if request.key_hash.len() != 64 || !request.key_hash.bytes().all(hex) {
+    let has_key = !request.key_hash.is_empty();
+    if request.identity.is_some() && has_key {
+        return Err(ApiError::bad("identity", "takes the place of key_hash; give one of them"));
+    }
+    if request.identity.is_none() && (request.key_hash.len() != 64 || !request.key_hash.bytes().all(hex)) {
         return Err(ApiError::bad("key_hash", "must be 64 lower-case hex digits"));
+    }
+    if request.asserted.len() > MAX_ASSERTED || request.asserted.values().any(|value| value.len() > MAX_TEXT)
+    {
+        return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
+    }
+    if request.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+        return Err(ApiError::bad("ip", "must be an address without a port"));
+    }
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._".contains(&byte);
+    if request.endpoint.is_empty() || request.endpoint.len() > 64 || !request.endpoint.bytes().all(plain) {
+        return Err(ApiError::bad("endpoint", "must be 1 to 64 lower-case letters, digits, `.` or `_`"));
     }
     if request.choices == 0 {
         return Err(ApiError::bad("choices", "must be at least 1"));

@@ -46,7 +46,7 @@ struct Server {
 async fn start(store: Arc<dyn Store>, token: Option<&str>) -> Server {
     let releases = ReleaseQueue::default();
     tokio::spawn(releases.clone().run(store.clone()));
-    let quota = Arc::new(Quota::new(policy(), store, releases));
+    let quota = Arc::new(Quota::new(policy(), store, releases, Arc::new(SystemClock)));
     let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = Server { api: api.local_addr().unwrap(), admin: admin.local_addr().unwrap() };

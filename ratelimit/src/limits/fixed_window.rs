@@ -2,9 +2,12 @@
 //!
 //! Times and lengths are milliseconds. `used` may stand above a limit (debt), never below 0.
 
-use super::MAX_AMOUNT;
+use tokengate_api::ReservationId;
 
-/// State of one bucket.
+use super::bucket::{Counter, gauge_of, signed};
+use super::{CLOCK_MARGIN_MS, Gauge, MAX_AMOUNT, Mark, State, Wait};
+
+/// State of one bucket, of calendar windows too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// First millisecond of the window.
@@ -13,126 +16,86 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window of `now_ms` that takes the place of what is stored.
-    ///
-    /// A clock that went back by at most one window goes on counting in the newer one; one that went back
-    /// further keeps the amount in the window it finds itself in. Going back never frees anything.
-    pub fn current(stored: Option<Self>, now_ms: u64, length_ms: u64) -> Self {
-        let start_ms = now_ms - now_ms.checked_rem(length_ms).unwrap_or(0);
-        match stored {
-            Some(window) if window.start_ms == start_ms => window,
-            Some(window) if window.start_ms == start_ms.saturating_add(length_ms) => window,
-            Some(window) if window.start_ms > start_ms => Self { start_ms, used: window.used },
-            _ => Self { start_ms, used: 0 },
-        }
-    }
-
-    pub fn fits(&self, amount: u64, limit: u64) -> bool {
-        self.used.saturating_add(amount) <= limit
-    }
-
     /// Adds in full, above a limit too. Saturates at [`MAX_AMOUNT`].
-    pub fn charge(&mut self, amount: u64) {
+    pub(super) fn add(&mut self, amount: u64) {
         self.used = self.used.saturating_add(amount).min(MAX_AMOUNT);
     }
 
     /// Gives back into the window that was charged, or nowhere when that is over.
-    pub fn refund(&mut self, charged_start_ms: u64, amount: u64) {
-        if self.start_ms == charged_start_ms {
+    pub(super) fn give_back(&mut self, mark: &Mark, amount: u64) {
+        if *mark == (Mark::Window { start_ms: self.start_ms }) {
             self.used = self.used.saturating_sub(amount);
         }
     }
+}
 
-    /// From `now_ms` until the window is over.
-    pub fn left_ms(&self, now_ms: u64, length_ms: u64) -> u64 {
-        self.start_ms.saturating_add(length_ms).saturating_sub(now_ms)
+#[derive(Debug)]
+pub(super) struct FixedWindow {
+    limit: u64,
+    length_ms: u64,
+    now_ms: u64,
+    window: Window,
+    went_back: bool,
+}
+
+impl FixedWindow {
+    /// The window of `now_ms` that takes the place of what is stored.
+    ///
+    /// A clock that went back by at most one window goes on counting in the newer one; one that went back
+    /// further keeps the amount in the window it finds itself in. Going back never frees anything.
+    pub fn open(length_ms: u64, limit: u64, stored: Option<Window>, now_ms: u64) -> Self {
+        let start_ms = now_ms - now_ms.checked_rem(length_ms).unwrap_or(0);
+        let window = match stored {
+            Some(window) if window.start_ms == start_ms => window,
+            Some(window) if window.start_ms == start_ms.saturating_add(length_ms) => window,
+            Some(window) if window.start_ms > start_ms => Window { start_ms, used: window.used },
+            _ => Window { start_ms, used: 0 },
+        };
+        let went_back = stored.is_some_and(|stored| stored.start_ms > window.start_ms);
+        Self { limit, length_ms, now_ms, window, went_back }
     }
 
-    /// How long the state has to be kept: a little beyond the window, in case the clock goes back.
-    pub fn keep_ms(&self, now_ms: u64, length_ms: u64) -> u64 {
-        self.left_ms(now_ms, length_ms).saturating_add(length_ms.min(60_000))
+    /// Until the window is over.
+    fn left_ms(&self) -> u64 {
+        self.window.start_ms.saturating_add(self.length_ms).saturating_sub(self.now_ms)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const MINUTE: u64 = 60_000;
-
-    #[test]
-    fn windows_start_at_multiples_of_their_length() {
-        let window = Window::current(None, 1_700_000_012_345, MINUTE);
-        assert_eq!(window, Window { start_ms: 1_699_999_980_000, used: 0 });
-        assert_eq!(window.left_ms(1_700_000_012_345, MINUTE), 27_655);
-        assert_eq!(Window::current(None, 59_999, MINUTE).start_ms, 0);
-        assert_eq!(Window::current(None, 60_000, MINUTE).start_ms, 60_000);
+impl Counter for FixedWindow {
+    fn room(&self) -> i64 {
+        signed(self.limit) - signed(self.window.used)
     }
 
-    #[test]
-    fn a_new_window_forgets_and_an_old_clock_does_not() {
-        let stored = Some(Window { start_ms: 10 * MINUTE, used: 7 });
-        let at = |minute: u64| Window::current(stored, minute * MINUTE + 1, MINUTE);
-        assert_eq!(at(10), Window { start_ms: 10 * MINUTE, used: 7 });
-        assert_eq!(at(11), Window { start_ms: 11 * MINUTE, used: 0 });
-        assert_eq!(at(9), Window { start_ms: 10 * MINUTE, used: 7 });
-        assert_eq!(at(3), Window { start_ms: 3 * MINUTE, used: 7 });
+    fn charge(&mut self, _: &ReservationId, amount: u64) -> Mark {
+        self.window.add(amount);
+        Mark::Window { start_ms: self.window.start_ms }
     }
 
-    #[test]
-    fn a_refund_goes_to_its_own_window_or_nowhere() {
-        let mut window = Window { start_ms: MINUTE, used: 10 };
-        window.refund(0, 4);
-        assert_eq!(window.used, 10);
-        window.refund(MINUTE, 4);
-        assert_eq!(window.used, 6);
+    fn refund(&mut self, _: &ReservationId, mark: &Mark, amount: u64) {
+        self.window.give_back(mark, amount);
     }
 
-    #[test]
-    fn the_largest_amounts_are_exact() {
-        let mut window = Window { start_ms: 0, used: MAX_AMOUNT - 1 };
-        assert!(window.fits(1, MAX_AMOUNT) && !window.fits(2, MAX_AMOUNT));
-        window.charge(1);
-        assert_eq!(window.used, MAX_AMOUNT);
-        window.charge(u64::MAX);
-        assert_eq!(window.used, MAX_AMOUNT);
-        assert!(!window.fits(u64::MAX, MAX_AMOUNT));
+    fn excess(&mut self, amount: u64) {
+        self.window.add(amount);
     }
 
-    proptest! {
-        /// What is admitted in any one window never exceeds the limit, however the clock jumps.
-        #[test]
-        fn never_above_the_limit(
-            limit in 1u64..200,
-            steps in prop::collection::vec((0u64..10 * MINUTE, 1u64..50), 1..100),
-        ) {
-            let mut stored = None;
-            for (now, amount) in steps {
-                let mut window = Window::current(stored, now, MINUTE);
-                if window.fits(amount, limit) {
-                    window.charge(amount);
-                }
-                prop_assert!(window.used <= limit);
-                prop_assert!(window.left_ms(now, MINUTE) <= 2 * MINUTE);
-                stored = Some(window);
-            }
-        }
+    fn wait(&self, amount: u64) -> Wait {
+        if amount > self.limit { Wait::Never } else { Wait::Ms(self.left_ms()) }
+    }
 
-        /// With a clock that only goes forward: a refusal holds until exactly the end of the window.
-        #[test]
-        fn the_wait_is_exact(now in 0u64..100 * MINUTE, used in 1u64..10, amount in 1u64..10) {
-            let limit = 10;
-            let mut window = Window::current(None, now, MINUTE);
-            window.charge(used);
-            if !window.fits(amount, limit) {
-                let retry = window.left_ms(now, MINUTE);
-                let early = Window::current(Some(window), now + retry - 1, MINUTE);
-                prop_assert!(!early.fits(amount, limit));
-                prop_assert!(Window::current(Some(window), now + retry, MINUTE).fits(amount, limit));
-            }
-        }
+    fn gauge(&self) -> Gauge {
+        gauge_of(self.window.used, self.limit, self.left_ms())
+    }
+
+    fn keep_ms(&self) -> Option<u64> {
+        Some(self.left_ms().saturating_add(self.length_ms.min(CLOCK_MARGIN_MS)))
+    }
+
+    fn state(&self) -> State {
+        State::FixedWindow(self.window)
+    }
+
+    fn went_back(&self) -> bool {
+        self.went_back
     }
 }

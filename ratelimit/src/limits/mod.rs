@@ -1,12 +1,32 @@
 //! Pure arithmetic of the algorithms: the specification that every store is tested against.
+//!
+//! Whole numbers only, none above 2^53 in size, so that Lua's doubles carry them exactly. [`Bucket`] is the
+//! one way in; a file per algorithm is behind it.
 
+mod balance;
+mod bucket;
+mod calendar_window;
+mod concurrency;
 pub mod fixed_window;
 mod rates;
+mod sliding_window;
+mod token_bucket;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use balance::Account;
+pub use bucket::{Bucket, Gauge, Mark, State, Unusable, Wait};
+pub use concurrency::Leases;
 pub use rates::Rates;
+pub use sliding_window::Ring;
+pub use token_bucket::{Interval as LevelInterval, Level};
 
 /// The largest amount that is counted exactly everywhere (Lua numbers are doubles): 2^52.
 pub const MAX_AMOUNT: u64 = 1 << 52;
+
+/// State is kept this much longer than it matters, in case the clock goes back.
+const CLOCK_MARGIN_MS: u64 = 60_000;
 
 /// How a limit counts: what a store has to know beside limit and amount. Times are milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

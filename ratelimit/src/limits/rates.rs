@@ -44,11 +44,15 @@ impl Rates {
 
     /// What has to be held: every prompt token at the dearest class it can turn out to be, and so the output.
     pub fn of_hold(&self, prompt_tokens: u64, output_tokens: u64) -> u64 {
+        self.counted(self.hold_sum(prompt_tokens, output_tokens))
+    }
+
+    /// The same before it is divided by `per`.
+    pub fn hold_sum(&self, prompt_tokens: u64, output_tokens: u64) -> u128 {
         let product = |amount: u64, rate: u64| u128::from(amount).saturating_mul(u128::from(rate));
-        let sum = u128::from(self.request)
+        u128::from(self.request)
             .saturating_add(product(prompt_tokens, self.dearest_input()))
-            .saturating_add(product(output_tokens, self.dearest_output()));
-        self.counted(sum)
+            .saturating_add(product(output_tokens, self.dearest_output()))
     }
 
     pub fn dearest_input(&self) -> u64 {

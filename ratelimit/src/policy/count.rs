@@ -47,7 +47,8 @@ impl Count {
         match self {
             Self::Requests | Self::Attempts => Metric::Requests,
             Self::Tokens | Self::InputTokens | Self::OutputTokens => Metric::Tokens,
-            Self::Cost | Self::InFlight => Metric::Other,
+            Self::Cost => Metric::Cost,
+            Self::InFlight => Metric::Other,
         }
     }
 

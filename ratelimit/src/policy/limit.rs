@@ -2,6 +2,7 @@
 
 use tokengate_api::ModelInfo;
 
+use super::OnStoreFailure;
 use super::amounts::Amounts;
 use super::count::{Count, Counting};
 use super::dimension::Dimension;
@@ -34,16 +35,6 @@ pub enum Mode {
     Enforce,
     /// Evaluated, counted and reported; never refuses.
     Shadow,
-}
-
-/// What becomes of a request while the store gives no answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    /// Refused.
-    #[default]
-    Closed,
-    /// This limit is left out.
-    Open,
 }
 
 impl Limit {

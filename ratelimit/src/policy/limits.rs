@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tokengate_api::ModelInfo;
 
+use super::OnStoreFailure;
 use super::amounts::{self, Amounts};
 use super::callers::Keys;
 use super::count::{self, Count};
 use super::error::Result;
 use super::fields::{Fields, Item};
-use super::limit::{Limit, Mode, OnStoreFailure};
+use super::limit::{Limit, Mode};
 use super::shape::{self, Shape};
 use super::{MAX_LIMITS, Plan, dimension};
 use crate::limits::{Algorithm, MAX_AMOUNT, Rates};

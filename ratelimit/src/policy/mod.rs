@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use tokengate_api::{ModelInfo, ModelList, model_name};
 
+pub use crate::store::OnStoreFailure;
 pub use amounts::Amounts;
 pub use callers::{Asserts, Caller, Identity, IdentityError, Keys, VerifiedIdentities};
 pub use compare::Change;
@@ -44,7 +45,7 @@ pub use count::Count;
 pub use dimension::Dimension;
 pub use error::{At, PolicyError};
 pub use estimate::{Assumed, default_output};
-pub use limit::{Limit, Mode, OnStoreFailure};
+pub use limit::{Limit, Mode};
 pub use shape::Shape;
 pub use warnings::Warning;
 pub use watch::{Poll, Watch};

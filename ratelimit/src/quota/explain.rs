@@ -4,9 +4,11 @@ use serde::Serialize;
 use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
-use crate::policy::{Caller, Dimension};
-use crate::request_plan::{Subject, applying};
+use crate::limits::Gauge;
+use crate::policy::{Caller, Dimension, Identity, Limit};
+use crate::request_plan::meter;
 use crate::store::StoreError;
+use crate::subject::{Subject, applying};
 use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
 
@@ -37,6 +39,8 @@ pub struct ExplainedLimit {
     pub remaining: u64,
     pub reset_ms: u64,
     pub window_ms: u64,
+    /// Counted and reported, and never refuses.
+    pub shadow: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,20 +57,28 @@ pub enum ExplainError {
     Store(#[from] StoreError),
 }
 
+/// Whom and what to explain. Only the tenant is needed where the answer is one.
+#[derive(Clone, Debug, Default)]
+pub struct Asked<'a> {
+    pub tenant: &'a str,
+    /// Absent: endpoints without one.
+    pub model: Option<&'a str>,
+    /// May be left out when the tenant has one only.
+    pub plan: Option<&'a str>,
+    /// Absent: limits per user have one row for each key, as callers without a user have.
+    pub user: Option<&'a str>,
+    pub endpoint: Option<&'a str>,
+    pub ip: Option<&'a str>,
+}
+
 impl Quota {
-    /// The limits that apply to a tenant, a model (none: endpoints without one) and a plan (may be left out
-    /// when the tenant has one only). A limit per key has one row for each key.
-    pub async fn explain(
-        &self,
-        tenant: &str,
-        model: Option<&str>,
-        plan: Option<&str>,
-    ) -> Result<Explanation, ExplainError> {
-        let keys = self.policy.keys_of(tenant);
-        if keys.is_empty() {
+    /// The limits that apply, and how they stand. A limit per key has one row for each key.
+    pub async fn explain(&self, asked: &Asked<'_>) -> Result<Explanation, ExplainError> {
+        let keys = self.policy.keys_of(asked.tenant);
+        if keys.is_empty() && !self.policy.keys.accepts_verified() {
             return Err(ExplainError::UnknownTenant);
         }
-        let model = match model {
+        let model = match asked.model {
             None => None,
             // The canonical name first: it need not be a name that clients use.
             Some(name) => Some(
@@ -80,29 +92,34 @@ impl Quota {
                     .as_str(),
             ),
         };
-        let plan = one_plan(&keys, plan)?;
-        let rows = self.rows(&keys, &plan, model);
-        let buckets: Vec<_> =
-            rows.iter().map(|row| (row.subject.bucket(row.limit), row.window_ms())).collect();
-        let state = self.store.explain(Tag::account(tenant), Tag::model(model), &buckets, STORE_TIME).await?;
-        let explained = |(row, window): (&Row<'_>, &crate::limits::fixed_window::Window)| ExplainedLimit {
+        let plan = self.one_plan(asked, &keys)?;
+        let user = asked.user.map(str::to_owned);
+        let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
+        let rows = self.rows(asked, &identity, &keys, model);
+        let now_ms = self.clock.now_ms();
+        let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
+        let meters: Vec<_> = rows.iter().map(meter_of).collect();
+        let account = Tag::account(asked.tenant);
+        let state = self.store.explain(account, Tag::model(model), &meters, STORE_TIME).await?;
+        let explained = |(row, gauge): (&Row<'_>, &Gauge)| ExplainedLimit {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
             metric: row.limit.count.metric(),
             limit: row.amount,
-            used: window.used,
-            remaining: row.amount.saturating_sub(window.used),
-            reset_ms: if window.used == 0 { 0 } else { window.left_ms(state.now_ms, row.window_ms()) },
-            window_ms: row.window_ms(),
+            used: gauge.used,
+            remaining: gauge.remaining,
+            reset_ms: gauge.reset_ms,
+            window_ms: row.limit.shape.window_ms().unwrap_or(0),
+            shadow: !row.limit.enforces(),
         };
         Ok(Explanation {
             policy_version: self.policy.version.clone(),
             version: VERSION,
             git_hash: GIT_HASH,
-            tenant: tenant.to_owned(),
-            plan,
+            tenant: identity.tenant.clone(),
+            plan: identity.plan.clone(),
             model: model.map(str::to_owned),
-            limits: rows.iter().zip(&state.windows).map(explained).collect(),
+            limits: rows.iter().zip(&state.gauges).map(explained).collect(),
             open_holds: state.open_holds,
             open_tokens: state.open_tokens,
         })
@@ -110,44 +127,54 @@ impl Quota {
 
     fn rows<'a>(
         &'a self,
+        asked: &Asked<'a>,
+        identity: &'a Identity,
         keys: &[(&'a str, &'a Caller)],
-        plan: &str,
         model: Option<&'a str>,
     ) -> Vec<Row<'a>> {
-        let subjects: Vec<_> = keys
-            .iter()
-            .filter(|(_, caller)| caller.plan == plan)
-            .map(|(key_hash, caller)| Subject { caller, key_hash, model })
-            .collect();
-        let Some(first) = subjects.first() else { return Vec::new() };
-        let rows_of = |(limit, amount): (&'a crate::policy::Limit, u64)| {
-            let per_key = limit.per.contains(&Dimension::Key);
-            let subjects = if per_key { subjects.as_slice() } else { std::slice::from_ref(first) };
-            subjects.iter().map(|subject| Row { limit, amount, subject: *subject }).collect::<Vec<_>>()
+        let of_plan =
+            |(_, caller): &&(&str, &Caller)| caller.plan == identity.plan || caller.asserts.plan.is_some();
+        let keys: Vec<_> = keys.iter().filter(of_plan).map(|(key, _)| Some(*key)).collect();
+        let keys = if keys.is_empty() { vec![None] } else { keys };
+        let subject = |key| Subject {
+            policy: &self.policy,
+            identity,
+            key,
+            model,
+            endpoint: asked.endpoint.unwrap_or(DEFAULT_ENDPOINT),
+            ip: asked.ip,
         };
-        applying(&self.policy, first).flat_map(rows_of).collect()
+        let one = subject(None);
+        let rows_of = |(limit, amount): (&'a Limit, u64)| {
+            let by_user = limit.per.contains(&Dimension::User) && identity.user.is_none();
+            let by_key = by_user || limit.per.contains(&Dimension::Key);
+            let keys = if by_key { keys.as_slice() } else { &[None] };
+            keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
+        };
+        applying(&self.policy, &one).flat_map(rows_of).collect()
+    }
+
+    fn one_plan(&self, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {
+        let of_tenant = self.policy.keys.plans_of(asked.tenant, &self.policy.plans);
+        let plans: BTreeSet<&str> = match keys {
+            [] => of_tenant.iter().map(|plan| plan.as_str()).collect(),
+            keys => keys.iter().map(|(_, caller)| caller.plan.as_str()).collect(),
+        };
+        let listed = || plans.iter().copied().collect::<Vec<_>>().join(", ");
+        match (asked.plan, plans.first()) {
+            (Some(plan), _) if of_tenant.iter().any(|one| *one == plan) => Ok(plan.to_owned()),
+            (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),
+            (None, Some(plan)) if plans.len() == 1 => Ok((*plan).to_owned()),
+            (None, _) => Err(ExplainError::PlanNeeded(listed())),
+        }
     }
 }
 
 struct Row<'a> {
-    limit: &'a crate::policy::Limit,
+    limit: &'a Limit,
     amount: u64,
     subject: Subject<'a>,
 }
 
-impl Row<'_> {
-    fn window_ms(&self) -> u64 {
-        self.limit.shape.window_ms().unwrap_or(1)
-    }
-}
-
-fn one_plan(keys: &[(&str, &Caller)], wanted: Option<&str>) -> Result<String, ExplainError> {
-    let plans: BTreeSet<&str> = keys.iter().map(|(_, caller)| caller.plan.as_str()).collect();
-    let listed = || plans.iter().copied().collect::<Vec<_>>().join(", ");
-    match (wanted, plans.first()) {
-        (Some(plan), _) if plans.contains(plan) => Ok(plan.to_owned()),
-        (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),
-        (None, Some(plan)) if plans.len() == 1 => Ok((*plan).to_owned()),
-        (None, _) => Err(ExplainError::PlanNeeded(listed())),
-    }
-}
+/// What a limit per endpoint is explained for unless another one is named.
+const DEFAULT_ENDPOINT: &str = "chat.completions";

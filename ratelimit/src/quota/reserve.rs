@@ -4,10 +4,10 @@ use tokengate_api::{Decision, Grant, LimitState, Metric, Reason, ReserveRequest,
 use tracing::{debug, warn};
 
 use super::Quota;
-use crate::limits::fixed_window::Window;
+use crate::limits::{Algorithm, Wait};
 use crate::quiet::Quiet;
 use crate::request_plan::{Label, RequestPlan, plan_request};
-use crate::store::{Charge, Closing, Reserved, Settlement, Verdict};
+use crate::store::{Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict};
 
 /// The longest a filter can make a reserve wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -17,35 +17,51 @@ static NO_DECISION: Quiet = Quiet::new();
 impl Quota {
     /// Decides one request. Always an answer: what goes wrong in the store is a refusal.
     pub async fn reserve(&self, request: &ReserveRequest) -> ReserveResponse {
-        let plan = match plan_request(&self.policy, request) {
+        let plan = match plan_request(&self.policy, request, self.clock.now_ms()) {
             Ok(plan) => plan,
             Err(reason) => return ReserveResponse { reason: Some(reason), ..self.answer(Decision::Deny) },
         };
         let answer = ReserveResponse { model: plan.model.clone(), ..self.answer(Decision::Deny) };
         match self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await {
             Ok(reserved) => self.decided(&plan, &reserved, answer),
-            Err(error) => {
-                if let Some(unsaid) = NO_DECISION.say() {
-                    warn!(id = %request.id, %error, unsaid, "refused for lack of an answer from the store");
-                }
-                if error.indeterminate() {
-                    // The store may have held, or hold later, what nobody will use.
-                    self.releases.push(release_of(&plan));
-                }
-                ReserveResponse { reason: Some(Reason::QuotaUnavailable), ..answer }
-            }
+            Err(error) => self.undecided(&plan, &error, answer),
         }
+    }
+
+    /// The store gave no answer: every enforcing limit says for itself whether the request may go.
+    fn undecided(&self, plan: &RequestPlan, error: &StoreError, answer: ReserveResponse) -> ReserveResponse {
+        let closed = |charge: &Charge| !charge.shadow && charge.on_store_failure == OnStoreFailure::Closed;
+        let refused = plan.hold.charges.iter().any(closed);
+        let id = &plan.hold.id;
+        if let Some(unsaid) = NO_DECISION.say() {
+            warn!(%id, %error, refused, unsaid, "the store gave no answer to a reserve");
+        }
+        if !refused {
+            // Its settle closes what the store may have held all the same.
+            return ReserveResponse {
+                decision: Decision::Allow,
+                account: plan.hold.account.to_string(),
+                grant: Grant { max_output_tokens: plan.hold.grant, ..Grant::default() },
+                degraded: true,
+                ..answer
+            };
+        }
+        if error.indeterminate() {
+            // The store may have held, or hold later, what nobody will use.
+            self.releases.push(release_of(plan));
+        }
+        ReserveResponse { reason: Some(Reason::QuotaUnavailable), ..answer }
     }
 
     fn decided(&self, plan: &RequestPlan, reserved: &Reserved, answer: ReserveResponse) -> ReserveResponse {
         let answer = ReserveResponse { limits: limit_states(plan, reserved), ..answer };
         match reserved.verdict {
             Verdict::Held { grant, replayed } => {
-                debug!(id = %plan.hold.id, replayed, tokens = plan.hold.tokens, "held");
+                debug!(id = %plan.hold.id, replayed, tokens = plan.hold.tokens(), "held");
                 ReserveResponse {
                     decision: Decision::Allow,
                     account: plan.hold.account.to_string(),
-                    grant: Grant { max_output_tokens: grant },
+                    grant: Grant { max_output_tokens: grant, lease_ms: lease_ms(plan) },
                     ..answer
                 }
             }
@@ -55,6 +71,7 @@ impl Quota {
                     reason: Some(refusal.reason),
                     refused_by: Some(refusal.by),
                     retry_after_ms: refusal.retry_after_ms,
+                    retry_after_estimated: refusal.estimated,
                     ..answer
                 },
                 // A store that refuses what fits is broken: closed.
@@ -72,6 +89,7 @@ impl Quota {
             reason: None,
             refused_by: None,
             retry_after_ms: None,
+            retry_after_estimated: false,
             degraded: false,
             limits: Vec::new(),
             policy_version: self.policy.version.clone(),
@@ -99,52 +117,91 @@ fn release_of(plan: &RequestPlan) -> Settlement {
     }
 }
 
+/// The soonest end of a lease that the filter has to renew.
+fn lease_ms(plan: &RequestPlan) -> Option<u64> {
+    let lease = |charge: &Charge| match charge.meter.algorithm {
+        Algorithm::Concurrency { lease_ms } => Some(lease_ms),
+        _ => None,
+    };
+    plan.hold.charges.iter().filter_map(lease).min()
+}
+
+#[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     reason: Reason,
     by: String,
     retry_after_ms: Option<u64>,
+    estimated: bool,
 }
 
-/// A limit that can never take the amount comes first; else the one with the longest wait.
+/// What can never fit comes first, then what only a top-up or another billing period helps, then the longest
+/// wait. The time is when all of them fit.
 fn refusal(plan: &RequestPlan, reserved: &Reserved) -> Option<Refusal> {
-    let failing = || {
-        plan.hold
-            .charges
-            .iter()
-            .zip(&plan.labels)
-            .zip(&reserved.windows)
-            .filter(|((charge, _), window)| !window.fits(charge.amount, charge.limit))
-            .map(|((charge, label), window)| (charge, label, window))
+    let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.limits);
+    let failing: Vec<_> = charges
+        .filter(|((charge, _), standing)| standing.would_deny && !charge.shadow)
+        .map(|((charge, label), standing)| (charge, label, standing))
+        .collect();
+    let rank = |(charge, _, standing): &&(&Charge, &Label, &Standing)| {
+        let period = matches!(charge.meter.algorithm, Algorithm::Balance | Algorithm::CalendarWindow { .. });
+        match standing.wait {
+            Wait::Never => (2, 0),
+            wait => (u8::from(period), wait_ms(wait).unwrap_or(u64::MAX)),
+        }
     };
-    let never = |(charge, _, _): &(&Charge, &Label, &Window)| charge.amount > charge.limit;
-    if let Some((_, label, _)) = failing().find(never) {
-        return Some(Refusal {
-            reason: Reason::RequestExceedsLimit,
-            by: label.name.clone(),
-            retry_after_ms: None,
-        });
+    // The first of equals, as they stand in the policy.
+    let (charge, label, standing) = failing.iter().rev().max_by_key(rank)?;
+    let waits = failing.iter().map(|(_, _, standing)| wait_ms(standing.wait));
+    let estimated = failing.iter().any(|(_, _, standing)| matches!(standing.wait, Wait::Estimate(_)));
+    let retry_after_ms = waits.collect::<Option<Vec<_>>>().and_then(|waits| waits.into_iter().max());
+    let never = standing.wait == Wait::Never;
+    Some(Refusal {
+        reason: if never { Reason::RequestExceedsLimit } else { reason(charge, label) },
+        by: label.name.clone(),
+        retry_after_ms,
+        estimated: estimated && retry_after_ms.is_some(),
+    })
+}
+
+fn wait_ms(wait: Wait) -> Option<u64> {
+    match wait {
+        Wait::No => Some(0),
+        Wait::Ms(ms) | Wait::Estimate(ms) => Some(ms),
+        Wait::Unknown | Wait::Never => None,
     }
-    let wait = |charge: &Charge, window: &Window| window.left_ms(reserved.now_ms, charge.window_ms);
-    let (charge, label, window) = failing().max_by_key(|(charge, _, window)| wait(charge, window))?;
-    let reason = match charge.metric {
-        Metric::Requests => Reason::RpmLimitExceeded,
-        Metric::Tokens | Metric::Other => Reason::TpmLimitExceeded,
-    };
-    Some(Refusal { reason, by: label.name.clone(), retry_after_ms: Some(wait(charge, window)) })
+}
+
+fn reason(charge: &Charge, label: &Label) -> Reason {
+    let period = matches!(charge.meter.algorithm, Algorithm::Balance | Algorithm::CalendarWindow { .. });
+    match (charge.meter.algorithm, label.metric) {
+        (Algorithm::Concurrency { .. }, _) => Reason::ConcurrencyLimitExceeded,
+        (_, Metric::Cost) => Reason::BudgetExceeded,
+        _ if period => Reason::QuotaExceeded,
+        (_, Metric::Requests) => Reason::RpmLimitExceeded,
+        (_, _) => Reason::TpmLimitExceeded,
+    }
 }
 
 fn limit_states(plan: &RequestPlan, reserved: &Reserved) -> Vec<LimitState> {
-    let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.windows);
-    let state = |((charge, label), window): ((&Charge, &Label), &Window)| LimitState {
+    let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.limits);
+    let state = |((charge, label), standing): ((&Charge, &Label), &Standing)| LimitState {
         name: label.name.clone(),
         scope: label.scope.clone(),
-        metric: charge.metric,
-        limit: charge.limit,
-        remaining: charge.limit.saturating_sub(window.used),
-        reset_ms: if window.used == 0 { 0 } else { window.left_ms(reserved.now_ms, charge.window_ms) },
-        window_ms: charge.window_ms,
-        plan: Some(plan.plan.clone()),
-        shadow: false,
+        metric: label.metric,
+        limit: shown_limit(charge, standing),
+        remaining: standing.gauge.remaining,
+        reset_ms: standing.gauge.reset_ms,
+        window_ms: label.window_ms,
+        plan: Some(plan.identity.plan.clone()),
+        shadow: charge.shadow,
     };
     charges.map(state).collect()
+}
+
+/// A balance has no limit but what was granted.
+fn shown_limit(charge: &Charge, standing: &Standing) -> u64 {
+    match charge.meter.algorithm {
+        Algorithm::Balance => standing.gauge.remaining.saturating_add(standing.gauge.used),
+        _ => charge.meter.limit,
+    }
 }

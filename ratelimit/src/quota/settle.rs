@@ -5,7 +5,8 @@ use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_request};
-use crate::store::{Booking, Closing, Settled, Settlement, StoreError};
+use crate::store::{Booking, Charge, Closing, Settled, Settlement, StoreError};
+use crate::subject::Who;
 use crate::tag::Tag;
 
 static FAILED: Quiet = Quiet::new();
@@ -55,10 +56,13 @@ impl Quota {
 
     /// Nothing when neither `account` nor `reserve` tells whose reservation it is.
     fn settlement(&self, item: &SettleItem) -> Option<Settlement> {
-        let plan = item.reserve.as_ref().and_then(|request| plan_request(&self.policy, request).ok());
+        let plan = item
+            .reserve
+            .as_ref()
+            .and_then(|request| plan_request(&self.policy, request, self.clock.now_ms()).ok());
         let by_key = || {
-            let caller = self.policy.keys.get(&item.reserve.as_ref()?.key_hash)?;
-            Some(Tag::account(&caller.tenant))
+            let who = Who::of(&self.policy, item.reserve.as_ref()?).ok()?;
+            Some(Tag::account(&who.identity.tenant))
         };
         let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
         let closing = closing(item);
@@ -80,7 +84,7 @@ fn closing(item: &SettleItem) -> Closing {
     match (item.outcome, &item.usage) {
         (Outcome::Released, _) => Closing::Released { sent: item.sent },
         (Outcome::Used | Outcome::Estimated, Some(usage)) if usage.total() <= MAX_AMOUNT => {
-            Closing::Used { tokens: usage.total() }
+            Closing::Used(*usage)
         }
         // A number nobody can have used must neither be charged nor stop the other items of its batch.
         (Outcome::Used | Outcome::Estimated, usage) => {
@@ -96,17 +100,18 @@ fn closing(item: &SettleItem) -> Closing {
 
 /// What a request costs that was let through without a hold. A release owes nothing.
 fn bookings(plan: &RequestPlan, closing: Closing) -> Option<Vec<Booking>> {
-    let tokens = match closing {
-        Closing::Released { .. } => return None,
-        Closing::Held => plan.hold.tokens,
-        Closing::Used { tokens } => tokens,
+    let hold = &plan.hold;
+    let booking = |charge: &Charge| {
+        let amount = match closing {
+            Closing::Used(usage) => charge.rates.of_usage(&usage),
+            _ => hold.amount(charge, hold.output_tokens),
+        };
+        Booking { meter: charge.meter, amount }
     };
-    let booking = |charge: &crate::store::Charge| Booking {
-        bucket: charge.bucket,
-        amount: if charge.metric == tokengate_api::Metric::Requests { 1 } else { tokens },
-        window_ms: charge.window_ms,
-    };
-    Some(plan.hold.charges.iter().map(booking).collect())
+    match closing {
+        Closing::Released { .. } => None,
+        Closing::Held | Closing::Used(_) => Some(hold.charges.iter().map(booking).collect()),
+    }
 }
 
 fn status(settled: Settled) -> SettleStatus {

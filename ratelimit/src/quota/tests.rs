@@ -8,9 +8,12 @@ use tokengate_api::{
 };
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, SystemClock};
 use crate::store::memory::MemoryStore;
-use crate::store::{BucketId, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, StoreError};
+use crate::store::{
+    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement,
+    StoreError, TopUp, ToppedUp,
+};
 use crate::tag::Tag;
 
 const T0: u64 = 1_800_000_000_000;
@@ -33,6 +36,10 @@ limits:
   - {name: day, per: [key], count: tokens, algorithm: fixed_window, every: 24h, limit: 150}
 "#;
 
+fn asked<'a>(tenant: &'a str, model: Option<&'a str>, plan: Option<&'a str>) -> Asked<'a> {
+    Asked { tenant, model, plan, ..Asked::default() }
+}
+
 struct Service {
     quota: Quota,
     clock: Arc<ManualClock>,
@@ -41,7 +48,8 @@ struct Service {
 fn service() -> Service {
     let clock = Arc::new(ManualClock::new(T0 + 10_000));
     let store = Arc::new(MemoryStore::new(clock.clone(), Lifetimes::default()));
-    let quota = Quota::new(Policy::parse("p", POLICY).unwrap(), store, ReleaseQueue::default());
+    let quota =
+        Quota::new(Policy::parse("p", POLICY).unwrap(), store, ReleaseQueue::default(), clock.clone());
     Service { quota, clock }
 }
 
@@ -60,6 +68,9 @@ fn request(number: u8, prompt_tokens: u64, max_output_tokens: Option<u64>) -> Re
         stream: false,
         can_clamp: true,
         request_id: None,
+        identity: None,
+        asserted: std::collections::BTreeMap::new(),
+        ip: None,
     }
 }
 
@@ -86,7 +97,7 @@ impl Service {
     }
 
     async fn used(&self, name: &str) -> u64 {
-        let explained = self.quota.explain("t", Some("big"), None).await.unwrap();
+        let explained = self.quota.explain(&asked("t", Some("big"), None)).await.unwrap();
         explained.limits.iter().find(|limit| limit.name == name).unwrap().used
     }
 }
@@ -143,7 +154,7 @@ async fn a_debt_shows_as_nothing_left() {
     assert_eq!(service.used("tpm").await, 5_000);
     let refused = service.quota.reserve(&request(2, 0, Some(1))).await;
     assert_eq!((limit(&refused, "tpm").remaining, limit(&refused, "tpm").limit), (0, 100));
-    let explained = service.quota.explain("t", Some("big"), None).await.unwrap();
+    let explained = service.quota.explain(&asked("t", Some("big"), None)).await.unwrap();
     assert_eq!((explained.limits[1].used, explained.limits[1].remaining), (5_000, 0));
 }
 
@@ -163,7 +174,7 @@ async fn every_outcome_settles_once() {
         assert_eq!(service.settle(item.clone()).await, SettleStatus::Settled);
         assert_eq!(service.settle(item).await, SettleStatus::AlreadySettled);
         assert_eq!((service.used("rpm").await, service.used("tpm").await), (rpm, tpm), "{outcome:?}");
-        assert_eq!(service.quota.explain("t", Some("big"), None).await.unwrap().open_holds, 0);
+        assert_eq!(service.quota.explain(&asked("t", Some("big"), None)).await.unwrap().open_holds, 0);
     }
 }
 
@@ -202,23 +213,23 @@ async fn account_alone_finds_the_hold() {
 async fn explain_shows_one_row_per_key_and_asks_for_the_plan() {
     let service = service();
     service.quota.reserve(&request(1, 10, Some(20))).await;
-    let explained = service.quota.explain("t", Some("big"), None).await.unwrap();
+    let explained = service.quota.explain(&asked("t", Some("big"), None)).await.unwrap();
     let rows: Vec<_> =
         explained.limits.iter().map(|row| (row.name.as_str(), row.scope.get("key"), row.used)).collect();
     let (a, b) = ("00000000".to_owned(), "10000000".to_owned());
     assert_eq!(rows, [("rpm", None, 1), ("tpm", None, 30), ("day", Some(&a), 30), ("day", Some(&b), 0)]);
     assert_eq!((explained.open_holds, explained.open_tokens), (1, 30));
-    assert_eq!(service.quota.explain("t", None, None).await.unwrap().limits.len(), 1);
+    assert_eq!(service.quota.explain(&asked("t", None, None)).await.unwrap().limits.len(), 1);
     for (tenant, model, plan, message) in [
         ("nobody", None, None, "no key belongs to this tenant"),
         ("t", Some("small"), None, "the policy has no such model"),
         ("t", None, Some("gold"), "the tenant has no key with this plan; its plans: basic"),
         ("two", None, None, "the tenant has keys of several plans, name one of: basic, free"),
     ] {
-        let error = service.quota.explain(tenant, model, plan).await.unwrap_err();
+        let error = service.quota.explain(&asked(tenant, model, plan)).await.unwrap_err();
         assert_eq!(error.to_string(), message);
     }
-    assert_eq!(service.quota.explain("two", None, Some("free")).await.unwrap().plan, "free");
+    assert_eq!(service.quota.explain(&asked("two", None, Some("free"))).await.unwrap().plan, "free");
 }
 
 /// Fails every call; keeps what it was asked to settle.
@@ -236,13 +247,19 @@ impl Store for Broken {
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
     }
 
-    async fn explain(
-        &self,
-        _: Tag,
-        _: Tag,
-        _: &[(BucketId, u64)],
-        _: Duration,
-    ) -> Result<Explained, StoreError> {
+    async fn explain(&self, _: Tag, _: Tag, _: &[Meter], _: Duration) -> Result<Explained, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn extend(&self, batch: &[Extension], _: Duration) -> Vec<Result<Extended, StoreError>> {
+        batch.iter().map(|_| Err(StoreError::Timeout)).collect()
+    }
+
+    async fn top_up(&self, _: &TopUp, _: Duration) -> Result<ToppedUp, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn reset(&self, _: Tag, _: BucketId, _: Duration) -> Result<bool, StoreError> {
         Err(StoreError::Timeout)
     }
 
@@ -255,7 +272,12 @@ impl Store for Broken {
 async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     let store = Arc::new(Broken::default());
     let releases = ReleaseQueue::default();
-    let quota = Quota::new(Policy::parse("p", POLICY).unwrap(), store.clone(), releases.clone());
+    let quota = Quota::new(
+        Policy::parse("p", POLICY).unwrap(),
+        store.clone(),
+        releases.clone(),
+        Arc::new(SystemClock),
+    );
     let refused = quota.reserve(&request(1, 10, Some(20))).await;
     assert_eq!(refused.decision, Decision::Deny);
     assert_eq!(refused.reason, Some(Reason::QuotaUnavailable));

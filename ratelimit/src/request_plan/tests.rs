@@ -37,11 +37,14 @@ fn request(key: char, model: Option<&str>) -> ReserveRequest {
         stream: false,
         can_clamp: true,
         request_id: None,
+        identity: None,
+        asserted: std::collections::BTreeMap::new(),
+        ip: None,
     }
 }
 
 fn plan(request: &ReserveRequest) -> Result<RequestPlan, Reason> {
-    plan_request(&Policy::parse("p", POLICY).unwrap(), request)
+    plan_request(&Policy::parse("p", POLICY).unwrap(), request, 0)
 }
 
 #[test]
@@ -54,12 +57,14 @@ fn holds_prompt_and_the_output_of_every_choice() {
         ("big", Some(5_000), 2, Some(1_000), 2_010),
         ("bare", None, 1, None, 1_034),
         ("bare", Some(5_000), 1, Some(5_000), 5_010),
-        ("bare", Some(u64::MAX), u32::MAX, Some(u64::MAX), MAX_AMOUNT + 1),
+        ("bare", Some(u64::MAX), u32::MAX, Some(MAX_AMOUNT + 1), MAX_AMOUNT + 11),
     ] {
         let request = ReserveRequest { max_output_tokens: limit, choices, ..request('a', Some(model)) };
         let hold = plan(&request).unwrap().hold;
-        assert_eq!((hold.grant, hold.tokens), (grant, tokens), "{model} {limit:?} {choices}");
-        assert_eq!(hold.charges.iter().map(|charge| charge.amount).collect::<Vec<_>>(), [1, tokens, tokens]);
+        assert_eq!((hold.grant, hold.tokens()), (grant, tokens), "{model} {limit:?} {choices}");
+        let amounts = hold.charges.iter().map(|charge| hold.amount(charge, hold.output_tokens));
+        let counted = tokens.min(MAX_AMOUNT + 1);
+        assert_eq!(amounts.collect::<Vec<_>>(), [1, counted, counted]);
     }
 }
 
@@ -80,7 +85,7 @@ fn each_plan_has_its_own_amounts() {
         plan.labels
             .iter()
             .zip(&plan.hold.charges)
-            .map(|(label, charge)| (label.name.clone(), charge.limit))
+            .map(|(label, charge)| (label.name.clone(), charge.meter.limit))
             .collect::<Vec<_>>()
     };
     let named = |limits: &[(&str, u64)]| {
@@ -94,7 +99,7 @@ fn each_plan_has_its_own_amounts() {
 fn buckets_are_as_wide_as_their_dimensions() {
     let buckets = |key, model| {
         let hold = plan(&request(key, Some(model))).unwrap().hold;
-        hold.charges.iter().map(|charge| charge.bucket).collect::<Vec<_>>()
+        hold.charges.iter().map(|charge| charge.meter.bucket).collect::<Vec<_>>()
     };
     let (a, b) = (buckets('a', "big"), buckets('b', "big"));
     assert_eq!(a[..2], b[..2]);
@@ -109,7 +114,7 @@ fn buckets_are_as_wide_as_their_dimensions() {
 fn without_a_model_only_requests_are_counted() {
     let request = ReserveRequest { prompt_tokens: 0, ..request('a', None) };
     let plan = plan(&request).unwrap();
-    assert_eq!((plan.model, plan.hold.tokens, plan.hold.grant), (None, 0, None));
+    assert_eq!((plan.model, plan.hold.tokens(), plan.hold.grant), (None, 0, None));
     assert_eq!(plan.labels.len(), 1);
     assert_eq!(plan.labels[0].name, "rpm");
     assert_eq!(plan.labels[0].scope["model"], "-");

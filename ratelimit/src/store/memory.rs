@@ -7,14 +7,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokengate_api::ReservationId;
 
+use super::decision::decide;
+use super::extension::{Growth, growth};
 use super::lifetimes::ms;
 use super::record::{Entry, Record};
 use super::settlement::{Change, Correction, Step, Stored, step};
 use super::{
-    BucketId, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, Store, StoreError, Verdict,
+    BucketId, Charge, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement,
+    Standing, Store, StoreError, TopUp, ToppedUp, Verdict,
 };
 use crate::clock::Clock;
-use crate::limits::fixed_window::Window;
+use crate::limits::{Account, Algorithm, Bucket, State as BucketState, Wait};
 use crate::tag::Tag;
 
 /// Entries thrown away per call at most: more than a call can add, so that the past cannot pile up.
@@ -28,8 +31,10 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct State {
-    buckets: HashMap<(Tag, BucketId), Kept<Window>>,
+    buckets: HashMap<(Tag, BucketId), Kept<BucketState>>,
     records: HashMap<(Tag, ReservationId), Kept<Stored>>,
+    /// Amounts of the top-ups of a balance, by their ids. Never thrown away.
+    grants: HashMap<(Tag, BucketId), HashMap<String, u64>>,
     /// When what may be thrown away, soonest first; exactly one entry for everything above.
     expiries: BTreeSet<(u64, Key)>,
 }
@@ -67,31 +72,97 @@ impl MemoryStore {
         format!("{buckets:?} {records:?}")
     }
 
-    fn settle_one(&self, settlement: &Settlement) -> Settled {
+    /// The states of all buckets, and what is stored under all ids.
+    #[cfg(test)]
+    pub fn snapshot(&self) -> super::tests::Snapshot {
+        let state = self.lock();
+        let mut snapshot = super::tests::Snapshot::default();
+        for ((_, bucket), kept) in &state.buckets {
+            snapshot.buckets.insert(*bucket, kept.value.clone());
+        }
+        for ((_, id), kept) in &state.records {
+            snapshot.records.insert(id.clone(), kept.value.clone());
+        }
+        snapshot
+    }
+
+    fn settle_one(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
         let now = self.clock.now_ms();
         let mut state = self.lock();
         state.trim(now);
-        let account = settlement.account;
-        let id = &settlement.id;
-        let stored = state.record(account, id, now);
-        match step(settlement, &stored, &self.lifetimes) {
-            Step::Answer(answer) => answer,
-            Step::Replace(corrections) => {
-                state.correct(account, &corrections, now);
-                state.keep_record(account, id, Stored::Settled, now, self.lifetimes.settled);
-                Settled::Replaced
-            }
-            Step::Book(corrections) => {
-                state.correct(account, &corrections, now);
-                state.keep_record(account, id, Stored::Settled, now, self.lifetimes.settled);
-                Settled::Booked
-            }
+        let Settlement { account, id, .. } = settlement;
+        let stored = state.record(*account, id, now);
+        let (settled, corrections) = match step(settlement, &stored, &self.lifetimes) {
+            Step::Answer(answer) => return Ok(answer),
+            Step::Replace(corrections) => (Settled::Replaced, corrections),
+            Step::Book(corrections) => (Settled::Booked, corrections),
             Step::Refuse { attempt } => {
                 let tombstone = Stored::Refused { attempt };
-                state.keep_record(account, id, tombstone, now, self.lifetimes.refused);
-                Settled::Unknown
+                state.keep_record(*account, id, tombstone, now, self.lifetimes.refused);
+                return Ok(Settled::Unknown);
+            }
+        };
+        // Of a copy: a bucket that cannot be read must leave the others as they are.
+        let mut buckets = HashMap::new();
+        for Correction { meter, change } in &corrections {
+            let stored = buckets.get(&meter.bucket).or_else(|| state.bucket(*account, meter.bucket, now));
+            let mut bucket = Bucket::open_to_correct(meter.algorithm, meter.limit, stored, now)?;
+            let before = bucket.state();
+            match change {
+                Change::Refund { mark, amount } => bucket.refund(id, mark, *amount),
+                Change::Excess { amount } => bucket.excess(*amount),
+            }
+            if bucket.state() != before {
+                buckets.insert(meter.bucket, bucket.state());
             }
         }
+        for Correction { meter, .. } in &corrections {
+            if let Some(corrected) = buckets.remove(&meter.bucket) {
+                let bucket = Bucket::open_to_correct(meter.algorithm, meter.limit, Some(&corrected), now)?;
+                state.keep_bucket(*account, meter.bucket, &bucket, now);
+            }
+        }
+        state.keep_record(*account, id, Stored::Settled, now, self.lifetimes.settled);
+        Ok(settled)
+    }
+
+    fn extend_one(&self, extension: &Extension) -> Result<Extended, StoreError> {
+        let now = self.clock.now_ms();
+        let mut state = self.lock();
+        state.trim(now);
+        let Extension { account, id, .. } = extension;
+        let Stored::Open(mut record) = state.record(*account, id, now) else { return Ok(Extended::Unknown) };
+        let (output_tokens, charges) = match growth(&record, extension) {
+            Growth::Nothing => return Ok(Extended::Held { output_tokens: record.output_tokens }),
+            Growth::TooMuch => return Ok(Extended::Refused),
+            Growth::By { output_tokens, charges } => (output_tokens, charges),
+        };
+        let mut changed = Vec::with_capacity(charges.len());
+        for mut entry in charges {
+            let Meter { bucket: at, algorithm, limit } = entry.meter;
+            let mut bucket = Bucket::open(algorithm, limit, state.bucket(*account, at, now), now)?;
+            if matches!(bucket.state(), BucketState::Concurrency(_)) {
+                if !bucket.renew(id, entry.shadow) {
+                    return Ok(Extended::Refused);
+                }
+            } else if bucket.fits(entry.amount) {
+                entry.mark = bucket.charge(id, entry.amount);
+                record.entries.push(entry);
+            } else if entry.shadow {
+                continue;
+            } else {
+                return Ok(Extended::Refused);
+            }
+            changed.push((at, bucket));
+        }
+        for (at, bucket) in changed {
+            state.keep_bucket(*account, at, &bucket, now);
+        }
+        record.output_tokens = output_tokens;
+        if let Some(kept) = state.records.get_mut(&(*account, id.clone())) {
+            kept.value = Stored::Open(record);
+        }
+        Ok(Extended::Held { output_tokens })
     }
 }
 
@@ -103,15 +174,23 @@ impl State {
         }
     }
 
-    fn window(&self, account: Tag, bucket: BucketId, now: u64, length_ms: u64) -> Window {
-        let stored = self.buckets.get(&(account, bucket)).filter(|kept| kept.until_ms > now);
-        Window::current(stored.map(|kept| kept.value), now, length_ms)
+    fn bucket(&self, account: Tag, bucket: BucketId, now: u64) -> Option<&BucketState> {
+        self.buckets
+            .get(&(bucket.home(account), bucket))
+            .filter(|kept| kept.until_ms > now)
+            .map(|kept| &kept.value)
     }
 
-    fn keep_window(&mut self, account: Tag, bucket: BucketId, window: Window, now: u64, length_ms: u64) {
-        let until_ms = now.saturating_add(window.keep_ms(now, length_ms));
-        let key = Key::Bucket(account, bucket);
-        if let Some(old) = self.buckets.insert((account, bucket), Kept { value: window, until_ms }) {
+    fn open(&self, account: Tag, meter: &Meter, now: u64) -> Result<Bucket, StoreError> {
+        let stored = self.bucket(account, meter.bucket, now);
+        Ok(Bucket::open(meter.algorithm, meter.limit, stored, now)?)
+    }
+
+    fn keep_bucket(&mut self, account: Tag, at: BucketId, bucket: &Bucket, now: u64) {
+        let until_ms = bucket.keep_ms().map_or(u64::MAX, |keep| now.saturating_add(keep));
+        let account = at.home(account);
+        let key = Key::Bucket(account, at);
+        if let Some(old) = self.buckets.insert((account, at), Kept { value: bucket.state(), until_ms }) {
             self.expiries.remove(&(old.until_ms, key.clone()));
         }
         self.expiries.insert((until_ms, key));
@@ -124,21 +203,6 @@ impl State {
             self.expiries.remove(&(old.until_ms, key.clone()));
         }
         self.expiries.insert((until_ms, key));
-    }
-
-    fn correct(&mut self, account: Tag, corrections: &[Correction], now: u64) {
-        for Correction { bucket, window_ms, change } in corrections {
-            let before = self.window(account, *bucket, now, *window_ms);
-            let mut window = before;
-            match *change {
-                Change::Refund { start_ms, amount } => window.refund(start_ms, amount),
-                Change::Excess { amount } => window.charge(amount),
-            }
-            if window == before {
-                continue;
-            }
-            self.keep_window(account, *bucket, window, now, *window_ms);
-        }
     }
 
     fn trim(&mut self, now: u64) {
@@ -158,6 +222,39 @@ impl State {
             }
         }
     }
+
+    /// What a reserve finds under its id: an answer, or nothing that stands in its way.
+    fn earlier(&mut self, hold: &Hold, now: u64) -> Option<Verdict> {
+        match self.record(hold.account, &hold.id, now) {
+            Stored::Settled => Some(Verdict::Gone),
+            Stored::Refused { attempt } if hold.attempt <= attempt => Some(Verdict::Gone),
+            Stored::Open(record) if record.identity != hold.identity => Some(Verdict::Gone),
+            Stored::Open(record) => {
+                if let Some(Kept { value: Stored::Open(record), .. }) =
+                    self.records.get_mut(&(hold.account, hold.id.clone()))
+                {
+                    record.attempt = record.attempt.max(hold.attempt);
+                }
+                Some(Verdict::Held { grant: record.grant, replayed: true })
+            }
+            Stored::Absent | Stored::Refused { .. } => None,
+        }
+    }
+}
+
+/// One charge of a reserve, on its way.
+struct Weighed<'a> {
+    charge: &'a Charge,
+    bucket: Bucket,
+    amount: u64,
+    fits: bool,
+    wait: Wait,
+}
+
+impl Weighed<'_> {
+    fn standing(&self) -> Standing {
+        Standing { gauge: self.bucket.gauge(), would_deny: !self.fits, wait: self.wait }
+    }
 }
 
 #[async_trait]
@@ -166,73 +263,74 @@ impl Store for MemoryStore {
         let now = self.clock.now_ms();
         let mut state = self.lock();
         state.trim(now);
-        let window =
-            |charge: &super::Charge| state.window(hold.account, charge.bucket, now, charge.window_ms);
-        let mut windows: Vec<_> = hold.charges.iter().map(window).collect();
-        let answer = |verdict, windows| Ok(Reserved { verdict, now_ms: now, windows });
-        match state.record(hold.account, &hold.id, now) {
-            Stored::Settled => return answer(Verdict::Gone, windows),
-            Stored::Refused { attempt } if hold.attempt <= attempt => return answer(Verdict::Gone, windows),
-            Stored::Open(record) if record.identity != hold.identity => {
-                return answer(Verdict::Gone, windows);
-            }
-            Stored::Open(record) => {
-                let verdict = Verdict::Held { grant: record.grant, replayed: true };
-                if let Some(Kept { value: Stored::Open(record), .. }) =
-                    state.records.get_mut(&(hold.account, hold.id.clone()))
-                {
-                    record.attempt = record.attempt.max(hold.attempt);
+        let mut weighed = Vec::with_capacity(hold.charges.len());
+        for charge in &hold.charges {
+            let bucket = state.open(hold.account, &charge.meter, now)?;
+            weighed.push(Weighed { charge, bucket, amount: 0, fits: true, wait: Wait::No });
+        }
+        let answer = |verdict, weighed: &[Weighed<'_>]| {
+            let limits = weighed.iter().map(Weighed::standing).collect();
+            Ok(Reserved { verdict, now_ms: now, limits })
+        };
+        if let Some(verdict) = state.earlier(hold, now) {
+            return answer(verdict, &weighed);
+        }
+        let rooms: Vec<_> = weighed.iter().map(|weighed| weighed.bucket.room()).collect();
+        let granted = decide(hold, &rooms);
+        let output_tokens = granted.map_or(hold.output_tokens, |granted| granted.output_tokens);
+        let mut entries = Vec::with_capacity(weighed.len());
+        for Weighed { charge, bucket, amount, fits, wait } in &mut weighed {
+            *amount = hold.amount(charge, output_tokens);
+            *wait = bucket.wait(*amount);
+            *fits = *wait == Wait::No;
+            if charge.attempts {
+                bucket.charge(&hold.id, *amount);
+                if !*fits {
+                    *wait = bucket.wait(*amount);
                 }
-                return answer(verdict, windows);
+            } else if granted.is_some() && *fits {
+                let mark = bucket.charge(&hold.id, *amount);
+                let Charge { meter, rates, shadow, .. } = **charge;
+                entries.push(Entry { meter, rates, shadow, amount: *amount, mark });
+            } else if granted.is_some() || !bucket.went_back() {
+                continue;
             }
-            Stored::Absent | Stored::Refused { .. } => {}
+            state.keep_bucket(hold.account, charge.meter.bucket, bucket, now);
         }
-        let fits = |(window, charge): (&Window, &super::Charge)| window.fits(charge.amount, charge.limit);
-        if !windows.iter().zip(&hold.charges).all(fits) {
-            return answer(Verdict::Refused, windows);
-        }
-        let mut entries = Vec::with_capacity(windows.len());
-        for (window, charge) in windows.iter_mut().zip(&hold.charges) {
-            window.charge(charge.amount);
-            entries.push(Entry {
-                bucket: charge.bucket,
-                metric: charge.metric,
-                amount: charge.amount,
-                window_ms: charge.window_ms,
-                start_ms: window.start_ms,
-            });
-            state.keep_window(hold.account, charge.bucket, *window, now, charge.window_ms);
-        }
+        let Some(granted) = granted else { return answer(Verdict::Refused, &weighed) };
         let record = Record {
             attempt: hold.attempt,
             identity: hold.identity,
             model: hold.model,
-            grant: hold.grant,
-            tokens: hold.tokens,
+            grant: granted.grant,
+            prompt_tokens: hold.prompt_tokens,
+            output_tokens,
             entries,
         };
         state.keep_record(hold.account, &hold.id, Stored::Open(record), now, self.lifetimes.record);
-        answer(Verdict::Held { grant: hold.grant, replayed: false }, windows)
+        answer(Verdict::Held { grant: granted.grant, replayed: false }, &weighed)
     }
 
     async fn settle(&self, batch: &[Settlement], _within: Duration) -> Vec<Result<Settled, StoreError>> {
-        batch.iter().map(|settlement| Ok(self.settle_one(settlement))).collect()
+        batch.iter().map(|settlement| self.settle_one(settlement)).collect()
+    }
+
+    async fn extend(&self, batch: &[Extension], _within: Duration) -> Vec<Result<Extended, StoreError>> {
+        batch.iter().map(|extension| self.extend_one(extension)).collect()
     }
 
     async fn explain(
         &self,
         account: Tag,
         model: Tag,
-        buckets: &[(BucketId, u64)],
+        meters: &[Meter],
         _within: Duration,
     ) -> Result<Explained, StoreError> {
         let now = self.clock.now_ms();
         let state = self.lock();
-        let windows = buckets
-            .iter()
-            .map(|(bucket, length_ms)| state.window(account, *bucket, now, *length_ms))
-            .collect();
-        let mut explained = Explained { now_ms: now, windows, open_holds: 0, open_tokens: 0 };
+        let gauge = |meter: &Meter| Ok::<_, StoreError>(state.open(account, meter, now)?.gauge());
+        let gauges = meters.iter().map(gauge).collect::<Result<_, _>>()?;
+        let mut explained = Explained { now_ms: now, gauges, open_holds: 0, open_tokens: 0 };
         for ((owner, _), kept) in &state.records {
             if let Stored::Open(record) = &kept.value
                 && *owner == account
@@ -240,10 +338,40 @@ impl Store for MemoryStore {
                 && kept.until_ms > now
             {
                 explained.open_holds += 1;
-                explained.open_tokens = explained.open_tokens.saturating_add(record.tokens);
+                explained.open_tokens = explained.open_tokens.saturating_add(record.tokens());
             }
         }
         Ok(explained)
+    }
+
+    async fn top_up(&self, top_up: &TopUp, _within: Duration) -> Result<ToppedUp, StoreError> {
+        let mut state = self.lock();
+        let now = self.clock.now_ms();
+        let key = (top_up.bucket.home(top_up.account), top_up.bucket);
+        let account = match state.bucket(top_up.account, top_up.bucket, now) {
+            None => Account::default(),
+            Some(BucketState::Balance(account)) => *account,
+            Some(_) => return Err(StoreError::Format),
+        };
+        let grants = state.grants.entry(key).or_default();
+        match grants.get(&top_up.grant_id) {
+            Some(amount) if *amount == top_up.amount => return Ok(ToppedUp::Already(account)),
+            Some(_) => return Ok(ToppedUp::Conflict),
+            None => {}
+        }
+        let Some(topped_up) = account.topped_up(top_up.amount) else { return Ok(ToppedUp::TooMuch) };
+        grants.insert(top_up.grant_id.clone(), top_up.amount);
+        let bucket = Bucket::open(Algorithm::Balance, 0, Some(&BucketState::Balance(topped_up)), now)?;
+        state.keep_bucket(top_up.account, top_up.bucket, &bucket, now);
+        Ok(ToppedUp::Done(topped_up))
+    }
+
+    async fn reset(&self, account: Tag, bucket: BucketId, _within: Duration) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let account = bucket.home(account);
+        let Some(old) = state.buckets.remove(&(account, bucket)) else { return Ok(false) };
+        state.expiries.remove(&(old.until_ms, Key::Bucket(account, bucket)));
+        Ok(old.until_ms > self.clock.now_ms())
     }
 
     async fn ping(&self, _within: Duration) -> Result<(), StoreError> {

@@ -1,6 +1,9 @@
 //! Where the counts live. A store decides a reserve as a whole, replaces a hold once, and never lets two
 //! decisions overlap. It knows buckets and amounts; names, plans and models are told elsewhere.
 
+mod codec;
+mod decision;
+mod extension;
 mod lifetimes;
 pub mod memory;
 mod record;
@@ -13,32 +16,63 @@ pub mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokengate_api::{Metric, ReservationId};
+use tokengate_api::ReservationId;
 
 pub use lifetimes::Lifetimes;
 pub use settlement::{Booking, Closing, Settlement};
 
-use crate::limits::fixed_window::Window;
+use crate::limits::{Account, Algorithm, Gauge, Rates, Unusable, Wait};
 use crate::tag::Tag;
+
+/// The most charges one reservation may add up to, extensions included.
+pub const MAX_ENTRIES: usize = 64;
 
 /// The state of one limit for one key. Both halves are hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketId {
+    /// One for all tenants, so that it lives with none of them.
+    pub shared: bool,
     pub limit: Tag,
     pub subject: Tag,
 }
 
-/// What one limit has to take for a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charge {
-    pub bucket: BucketId,
-    pub metric: Metric,
-    pub limit: u64,
-    pub amount: u64,
-    pub window_ms: u64,
+impl BucketId {
+    /// What keeps the keys together that one script touches: the tenant's account, or the shared limit.
+    pub fn home(&self, account: Tag) -> Tag {
+        if self.shared { Tag::shared(self.limit) } else { account }
+    }
 }
 
-/// A reserve: all charges are held, or none.
+/// A bucket and how it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    pub bucket: BucketId,
+    pub algorithm: Algorithm,
+    /// In what [`Rates`] make of a request; at most [`MAX_AMOUNT`](crate::limits::MAX_AMOUNT).
+    pub limit: u64,
+}
+
+/// What one limit has to do with a request. How much it takes, its rates make of the hold's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    pub meter: Meter,
+    pub rates: Rates,
+    /// Never refuses, and is charged only where it would have admitted.
+    pub shadow: bool,
+    /// Charged by every reserve, refused ones too, and never given back.
+    pub attempts: bool,
+    pub on_store_failure: OnStoreFailure,
+}
+
+/// What becomes of a request while the store gives no answer. Decided outside the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    #[default]
+    Closed,
+    Open,
+}
+
+/// A reserve: all charges are held, or none. No two charges may share a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub id: ReservationId,
@@ -49,28 +83,106 @@ pub struct Hold {
     pub model: Tag,
     /// Output tokens per choice, when the client gave a limit.
     pub grant: Option<u64>,
-    pub tokens: u64,
+    pub prompt_tokens: u64,
+    /// Of all choices together.
+    pub output_tokens: u64,
+    /// At least 1.
+    pub choices: u32,
+    pub clamp: Option<Clamp>,
     pub charges: Vec<Charge>,
 }
 
-/// The store's answer to a [`Hold`]. `windows` has one entry per charge, in the same order.
+/// Less output may be held where the whole does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clamp {
+    /// Per choice; less than this is a refusal.
+    pub min_output_tokens: u64,
+}
+
+impl Hold {
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// What a charge takes when the output is so large.
+    pub fn amount(&self, charge: &Charge, output_tokens: u64) -> u64 {
+        charge.rates.of_hold(self.prompt_tokens, output_tokens)
+    }
+}
+
+/// The store's answer to a [`Hold`]. `limits` has one entry per charge, in the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     pub verdict: Verdict,
     /// The store's clock when it decided.
     pub now_ms: u64,
-    /// After the hold; as they are when nothing was held.
-    pub windows: Vec<Window>,
+    pub limits: Vec<Standing>,
+}
+
+/// How one limit stands after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// After the charge; as it is where nothing was charged.
+    pub gauge: Gauge,
+    /// The amount did not fit. Never on a repeat.
+    pub would_deny: bool,
+    /// When the same amount fits if nothing else changes.
+    pub wait: Wait,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Held, now or by an earlier reserve of the same id; `grant` is that of the record.
+    /// Held, now or by an earlier reserve of the same id. `grant` is that of the record: output tokens per
+    /// choice, when the client gave a limit or less than asked for was held.
     Held { grant: Option<u64>, replayed: bool },
-    /// At least one limit does not fit; nothing changed.
+    /// At least one limit does not fit; nothing changed but the count of attempts.
     Refused,
     /// The id was closed before.
     Gone,
+}
+
+/// More output to hold, or a lease to renew, for an open reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    pub id: ReservationId,
+    pub account: Tag,
+    /// The total of all choices that is to be held: a repeat changes nothing, and never is less held.
+    pub output_tokens: Option<u64>,
+    /// Keep the slots of concurrency limits for another lease.
+    pub lease: bool,
+}
+
+/// What became of an [`Extension`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extended {
+    /// So much output is held in all.
+    Held { output_tokens: u64 },
+    /// It does not fit, or the reservation was extended too often; nothing changed.
+    Refused,
+    /// There is no such open reservation.
+    Unknown,
+}
+
+/// Adds to a [`Balance`](Algorithm::Balance), once for each grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopUp {
+    pub account: Tag,
+    pub bucket: BucketId,
+    /// Chosen by whoever tops up; remembered for good.
+    pub grant_id: String,
+    pub amount: u64,
+}
+
+/// What became of a [`TopUp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToppedUp {
+    Done(Account),
+    /// The same grant was there already.
+    Already(Account),
+    /// The grant's id was there with another amount; nothing changed.
+    Conflict,
+    /// More would be granted in all than can be counted; nothing changed.
+    TooMuch,
 }
 
 /// What became of a [`Settlement`].
@@ -89,7 +201,8 @@ pub enum Settled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     pub now_ms: u64,
-    pub windows: Vec<Window>,
+    /// One per meter, in the same order.
+    pub gauges: Vec<Gauge>,
     pub open_holds: u64,
     pub open_tokens: u64,
 }
@@ -109,12 +222,23 @@ pub enum StoreError {
     Format,
     #[error("the reservation changed again and again while it was settled")]
     Contended,
+    #[error("the calendar boundaries do not contain the store's time")]
+    Boundary,
 }
 
 impl StoreError {
     /// The command may have been carried out all the same.
     pub fn indeterminate(&self) -> bool {
         matches!(self, Self::Timeout | Self::Unreachable(_) | Self::Refused(_))
+    }
+}
+
+impl From<Unusable> for StoreError {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Foreign => Self::Format,
+            Unusable::Boundary => Self::Boundary,
+        }
     }
 }
 
@@ -130,14 +254,24 @@ pub trait Store: Send + Sync + 'static {
     /// One answer per settlement, in the same order. Repeating a settlement is harmless.
     async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>>;
 
-    /// `buckets` with the lengths of their windows.
+    /// One answer per extension, in the same order. Repeating an extension is harmless.
+    async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>>;
+
+    /// How meters stand, and the open holds of a model.
     async fn explain(
         &self,
         account: Tag,
         model: Tag,
-        buckets: &[(BucketId, u64)],
+        meters: &[Meter],
         within: Duration,
     ) -> Result<Explained, StoreError>;
+
+    async fn top_up(&self, top_up: &TopUp, within: Duration) -> Result<ToppedUp, StoreError>;
+
+    /// Forgets a bucket, as if nothing had been charged; whether there was one. What is open stays open: its
+    /// refunds then come out of what is charged later in the same window. Not for balances, whose grants would
+    /// be lost.
+    async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError>;
 
     /// Whether the store answers at all.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;

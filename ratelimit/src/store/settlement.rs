@@ -1,9 +1,10 @@
 //! What a settle does to a reservation, as pure functions: the stores only carry it out.
 
-use tokengate_api::{Metric, ReservationId};
+use tokengate_api::{ReservationId, Usage};
 
-use super::record::Record;
-use super::{BucketId, Lifetimes, Settled};
+use super::record::{Entry, Record};
+use super::{Lifetimes, Meter, Settled};
+use crate::limits::{Algorithm, Mark};
 use crate::tag::Tag;
 
 /// One item of a settle batch, checked and resolved.
@@ -23,9 +24,7 @@ pub struct Settlement {
 /// What the reservation turned out to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    Used {
-        tokens: u64,
-    },
+    Used(Usage),
     /// Nothing is known: what was held is charged.
     Held,
     /// Nothing is owed; the request stays counted if something was sent.
@@ -35,25 +34,23 @@ pub enum Closing {
 }
 
 /// A charge to a current window by today's policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booking {
-    pub bucket: BucketId,
+    pub meter: Meter,
     pub amount: u64,
-    pub window_ms: u64,
 }
 
 /// A correction of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Correction {
-    pub bucket: BucketId,
-    pub window_ms: u64,
+    pub meter: Meter,
     pub change: Change,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Into the window that starts here, or nowhere.
-    Refund { start_ms: u64, amount: u64 },
+    /// To where the charge went, or nowhere.
+    Refund { mark: Mark, amount: u64 },
     /// Into the current window, in full.
     Excess { amount: u64 },
 }
@@ -113,33 +110,46 @@ pub fn step(settlement: &Settlement, stored: &Stored, lifetimes: &Lifetimes) -> 
 }
 
 fn excess(booking: &Booking) -> Correction {
-    Correction {
-        bucket: booking.bucket,
-        window_ms: booking.window_ms,
-        change: Change::Excess { amount: booking.amount },
-    }
+    Correction { meter: booking.meter, change: Change::Excess { amount: booking.amount } }
 }
 
-/// The difference between what was held and what is owed, per bucket; nothing where they are equal.
+/// The difference between what was held and what is owed, per bucket; nothing where they are equal. What is
+/// owed fills the entries of a bucket oldest first, so that refunds come from the newest.
 fn corrections(record: &Record, closing: Closing) -> Vec<Correction> {
-    let correction = |entry: &super::record::Entry| {
-        let owed = match (entry.metric, closing) {
-            (_, Closing::Held) => entry.amount,
-            (Metric::Requests, Closing::Released { sent: false }) => 0,
-            (Metric::Requests, _) => entry.amount,
-            (_, Closing::Used { tokens }) => tokens,
-            (_, Closing::Released { .. }) => 0,
-        };
-        let change = if owed > entry.amount {
-            Change::Excess { amount: owed - entry.amount }
-        } else {
-            Change::Refund { start_ms: entry.start_ms, amount: entry.amount - owed }
-        };
-        (owed != entry.amount).then_some(Correction {
-            bucket: entry.bucket,
-            window_ms: entry.window_ms,
-            change,
-        })
-    };
-    record.entries.iter().filter_map(correction).collect()
+    let mut corrections = Vec::new();
+    for (position, first) in record.entries.iter().enumerate() {
+        let of_bucket = |entry: &&Entry| entry.meter.bucket == first.meter.bucket;
+        if record.entries.iter().take(position).any(|entry| of_bucket(&entry)) {
+            continue;
+        }
+        let entries: Vec<_> = record.entries.iter().skip(position).filter(of_bucket).collect();
+        let held = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.amount));
+        // The newest knows the calendar best.
+        let meter = entries.last().map_or(first.meter, |entry| entry.meter);
+        let mut unpaid = owed(first, held, closing);
+        for entry in &entries {
+            let paid = unpaid.min(entry.amount);
+            unpaid -= paid;
+            if paid < entry.amount {
+                let change = Change::Refund { mark: entry.mark, amount: entry.amount - paid };
+                corrections.push(Correction { meter, change });
+            }
+        }
+        if unpaid > 0 {
+            corrections.push(Correction { meter, change: Change::Excess { amount: unpaid } });
+        }
+    }
+    corrections
+}
+
+/// What a limit counts in the end. The rates are the record's own.
+fn owed(entry: &Entry, held: u64, closing: Closing) -> u64 {
+    match closing {
+        // A slot ends with its request, however that ended.
+        _ if matches!(entry.meter.algorithm, Algorithm::Concurrency { .. }) => 0,
+        Closing::Held => held,
+        Closing::Used(usage) => entry.rates.of_usage(&usage),
+        Closing::Released { sent: true } => entry.rates.of_usage(&Usage::default()),
+        Closing::Released { sent: false } => 0,
+    }
 }

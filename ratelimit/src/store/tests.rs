@@ -2,15 +2,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod agreement;
+mod balances;
 mod concurrent;
+mod deciding;
+mod extending;
 mod faults;
 pub use faults::eventually;
 mod fixture;
+mod mutations;
+mod properties;
 pub mod redis_server;
 mod reserving;
 mod settling;
+mod snapshot;
 
 pub use fixture::*;
+pub use snapshot::Snapshot;
 
 /// Runs each function over memory and over a Redis of its own.
 macro_rules! over_both_stores {

@@ -1,31 +1,54 @@
--- limits/fixed_window.rs, word for word. All numbers are whole, at most 2^53, and kept in doubles; they never
--- go through tostring or `..`, which print 14 digits.
---
 -- A bucket is 'F', format 1, start of its window (ms), amount used: 18 bytes. The start is in the value, so a
 -- key that lives on cannot make a window longer.
 
-local MAX_AMOUNT = 4503599627370496 -- 2^52
-
--- Start and use of the window of now; nothing for a value of another format.
-local function current(value, now, length)
-  local start = now - now % length
-  if not value then
-    return start, 0
-  end
-  if #value ~= 18 or string.sub(value, 1, 2) ~= 'F\1' then
-    return nil
-  end
-  local stored_start, used = struct.unpack('>dd', value, 3)
-  if stored_start == start or stored_start == start + length then
-    return stored_start, used
-  end
-  if stored_start > start then
-    return start, used
-  end
-  return start, 0
-end
-
-local function write_bucket(key, start, used, now, length)
-  local keep = math.max(start + length - now, 0) + math.min(length, 60000)
-  redis.call('SET', key, struct.pack('>c2dd', 'F\1', start, used), 'PX', string.format('%.0f', keep))
-end
+algorithms.F = {
+  open = function(b, text, at)
+    local length = struct.unpack('>d', text, at)
+    local start = now - now % length
+    b.length, b.start, b.used = length, start, 0
+    local value = redis.call('GET', b.key)
+    if not value then
+      return at + 8
+    end
+    if #value ~= 18 or string.sub(value, 1, 2) ~= 'F\1' then
+      return at + 8, 'X'
+    end
+    local stored, used = struct.unpack('>dd', value, 3)
+    if not (amount_like(stored) and amount_like(used)) then
+      return at + 8, 'X'
+    end
+    if stored == start or stored == start + length then
+      b.start, b.used = stored, used
+    elseif stored > start then
+      -- The clock went back further: the amount stays.
+      b.used, b.went_back = used, true
+    end
+    return at + 8
+  end,
+  room = function(b)
+    return b.limit - b.used
+  end,
+  charge = function(b, amount)
+    b.used = math.min(b.used + amount, MAX_AMOUNT)
+    b.changed = b.changed or amount > 0
+    return struct.pack('>d', b.start)
+  end,
+  refund = function(b, text, at, amount)
+    -- To the window that was charged, or nowhere.
+    if struct.unpack('>d', text, at) == b.start then
+      b.changed = b.changed or (amount > 0 and b.used > 0)
+      b.used = math.max(b.used - amount, 0)
+    end
+  end,
+  wait = function(b)
+    return math.max(b.start + b.length - now, 0)
+  end,
+  gauge = function(b)
+    return window_gauge(b.used, b.limit, math.max(b.start + b.length - now, 0))
+  end,
+  save = function(b)
+    local keep = math.max(b.start + b.length - now, 0) + math.min(b.length, CLOCK_MARGIN_MS)
+    redis.call('SET', b.key, struct.pack('>c2dd', 'F\1', b.start, b.used), 'PX', digits(keep))
+  end,
+}
+algorithms.F.excess = algorithms.F.charge

@@ -2,101 +2,141 @@
 --
 -- KEYS[1]   record of the reservation
 -- KEYS[2]   open holds of the tenant: sorted set, score = when the record lapses
--- KEYS[3…]  one bucket per limit
+-- KEYS[3…]  one bucket per charge
 -- ARGV[1]   the service's clock, ms
--- ARGV[2]   first part of the record: 'R', format, attempt, number of limits, identity (8)
--- ARGV[3]   last part of the record
+-- ARGV[2]   beginning of the record: 'R', format, attempt, 0, identity (8), model (8)
+-- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices, least output per choice (-1: all or nothing)
 -- ARGV[4]   life of the record, ms
--- ARGV[5]   member for the open holds
--- ARGV[6…]  per limit: kind 'F', limit, amount, length of the window (ms)
+-- ARGV[5]   member of the open holds, without the tokens at its end
+-- ARGV[6…]  per charge: see common.lua
 --
--- Answer: one letter, then now and per limit start and use as doubles.
---   H held   P held before: the record follows   R refused   G gone   C clocks differ   X unreadable state
--- C and X stand alone. Nothing is written but by H, and the attempt by P.
+-- Answer: one letter, now, and per charge used, remaining, reset, whether it would deny, wait.
+--   H held: the grant follows   P held before: the record follows   R refused   G gone
+--   C clocks differ   B outside the calendar's boundaries   X unreadable state: these stand alone
+-- Nothing is written but by H, the attempt by P, and by R the count of attempts and what the clock has left behind.
 
-local now = clock(ARGV[1])
+now = clock(ARGV[1])
 if not now then
   return 'C'
 end
 
 -- Everything is read and decided first: a script that fails half way is not rolled back.
 local record = redis.call('GET', KEYS[1])
-local limits = #KEYS - 2
-local start, used, length = {}, {}, {}
-local fits = true
-for i = 1, limits do
-  local kind, limit, amount, window = struct.unpack('>c1ddd', ARGV[5 + i])
-  if kind ~= 'F' then
-    return 'X'
-  end
-  start[i], used[i] = current(redis.call('GET', KEYS[2 + i]), now, window)
-  if not start[i] then
-    return 'X'
-  end
-  length[i] = window
-end
-
-local function answer(letter)
-  local parts = { letter, struct.pack('>d', now) }
-  for i = 1, limits do
-    parts[#parts + 1] = struct.pack('>dd', start[i], used[i])
-  end
-  return table.concat(parts)
+local charges, failed = open_charges(6)
+if failed then
+  return failed
 end
 
 local attempt = string.byte(ARGV[2], 3)
 if record then
   local letter = string.sub(record, 1, 1)
   if letter == 'R' then
-    if #record < 12 or string.sub(record, 1, 2) ~= string.sub(ARGV[2], 1, 2) then
+    local format = string.byte(record, 2)
+    if #record < 12 or (format ~= 1 and format ~= 2) then
       return 'X'
     end
     if string.sub(record, 5, 12) ~= string.sub(ARGV[2], 5, 12) then
-      return answer('G')
+      return answer('G', charges)
     end
     if attempt > string.byte(record, 3) then
       -- From now on a release by the earlier attempt closes nothing.
       record = string.sub(record, 1, 2) .. string.char(attempt) .. string.sub(record, 4)
       redis.call('SET', KEYS[1], record, 'KEEPTTL')
     end
-    return answer('P') .. record
+    return answer('P', charges) .. record
   elseif record == 'S' then
-    return answer('G')
+    return answer('G', charges)
   elseif letter == 'T' and #record == 2 then
     if attempt <= string.byte(record, 2) then
-      return answer('G')
+      return answer('G', charges)
     end
   else
     return 'X'
   end
 end
 
-for i = 1, limits do
-  local _, limit, amount = struct.unpack('>c1dd', ARGV[5 + i])
-  if used[i] + amount > limit then
-    fits = false
+local grant, prompt, output, choices, least = struct.unpack('>ddddd', ARGV[3])
+
+local function admitted()
+  for _, b in ipairs(charges) do
+    if not b.shadow and b.amount > b.algorithm.room(b) then
+      return false
+    end
+  end
+  return true
+end
+
+-- The most output that fits, when the whole does not.
+local function clamped()
+  local most = output
+  for _, b in ipairs(charges) do
+    if not b.shadow then
+      if b.per_output > 0 then
+        most = math.min(most, math.floor((b.algorithm.room(b) * b.per - b.base) / b.per_output))
+      elseif b.amount > b.algorithm.room(b) then
+        return 0
+      end
+    end
+  end
+  return math.floor(most / choices)
+end
+
+local held = admitted()
+if not held and least >= 0 then
+  local per_choice = clamped()
+  if per_choice >= math.max(least, 1) then
+    held, grant, output = true, per_choice, per_choice * choices
+    for _, b in ipairs(charges) do
+      if b.per_output > 0 then
+        b.amount = math.ceil((b.base + b.per_output * output) / b.per)
+      end
+    end
   end
 end
-if not fits then
-  return answer('R')
+
+local lapsed = {}
+if held then
+  lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', digits(now), 'LIMIT', 0, 8)
 end
 
-local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now), 'LIMIT', 0, 8)
+local entries, count = {}, 0
+for _, b in ipairs(charges) do
+  weigh(b)
+  if b.attempts then
+    b.algorithm.charge(b, b.amount)
+    b.save = true
+    if not b.fits then
+      local fitted = b.fits
+      weigh(b)
+      b.fits = fitted
+    end
+  elseif held and b.fits then
+    count = count + 1
+    entries[count] = entry(b, b.algorithm.charge(b, b.amount))
+    b.save = true
+  elseif not held then
+    -- A state that is ahead of a clock that went back would stay there as long as everything is refused.
+    b.save = b.went_back
+  end
+end
 
 -- The record comes first: when memory is full the reserve is refused whole.
-local starts = {}
-for i = 1, limits do
-  starts[i] = struct.pack('>d', start[i])
+if held then
+  local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
+  local body = struct.pack('>ddd', grant, prompt, output) .. table.concat(entries)
+  redis.call('SET', KEYS[1], head .. body, 'PX', ARGV[4])
 end
-redis.call('SET', KEYS[1], ARGV[2] .. table.concat(starts) .. ARGV[3], 'PX', ARGV[4])
-for i = 1, limits do
-  local _, _, amount = struct.unpack('>c1dd', ARGV[5 + i])
-  used[i] = used[i] + amount
-  write_bucket(KEYS[2 + i], start[i], used[i], now, length[i])
+for _, b in ipairs(charges) do
+  if b.save then
+    b.algorithm.save(b)
+  end
 end
-redis.call('ZADD', KEYS[2], string.format('%.0f', now + tonumber(ARGV[4])), ARGV[5])
+if not held then
+  return answer('R', charges)
+end
+redis.call('ZADD', KEYS[2], digits(now + tonumber(ARGV[4])), ARGV[5] .. digits(prompt + output))
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 if #lapsed > 0 then
   redis.call('ZREM', KEYS[2], unpack(lapsed))
 end
-return answer('H')
+return answer('H', charges) .. struct.pack('>d', grant)

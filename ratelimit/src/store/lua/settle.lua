@@ -3,17 +3,17 @@
 --
 -- KEYS[1]   record of the reservation
 -- KEYS[2]   open holds of the tenant
--- KEYS[3…]  one bucket per correction
+-- KEYS[3…]  one bucket per correction; the same one may come again
 -- ARGV[1]   the service's clock, ms
 -- ARGV[2]   the record as the service has read it and computed with; empty for none
 -- ARGV[3]   the tombstone
 -- ARGV[4]   its life, ms
 -- ARGV[5]   member of the open holds; empty for none
--- ARGV[6…]  per correction: 'R' refund or 'E' excess, start of the window that was charged, amount, length
+-- ARGV[6…]  per correction: 'R' refund or 'E' excess, amount (double), kind, limit, parameters, mark
 --
 -- Answer: D done   ~ the record is another one by now: read it again   C clocks differ   X unreadable state
 
-local now = clock(ARGV[1])
+now = clock(ARGV[1])
 if not now then
   return 'C'
 end
@@ -21,23 +21,29 @@ if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then
   return '~'
 end
 
-local changed = {}
-for i = 1, #KEYS - 2 do
-  local kind, charged_start, amount, length = struct.unpack('>c1ddd', ARGV[5 + i])
-  local start, used = current(redis.call('GET', KEYS[2 + i]), now, length)
-  if not start then
-    return 'X'
+local buckets, touched = {}, {}
+for i = 3, #KEYS do
+  local argument = ARGV[3 + i]
+  local change, amount = struct.unpack('>c1d', argument)
+  local b = buckets[KEYS[i]]
+  if not b then
+    local failed
+    b, failed = open_bucket(KEYS[i], argument, 10)
+    -- Outside its calendar a correction still finds its own window, if that is stored.
+    if failed and failed ~= 'B' then
+      return failed
+    end
+    buckets[KEYS[i]] = b
+    touched[#touched + 1] = b
   end
-  local before = used
-  if kind == 'E' then
+  if change == 'E' then
     -- In full, above the limit too, whatever the age of the hold.
-    used = math.min(used + amount, MAX_AMOUNT)
-  elseif start == charged_start then
-    -- A refund goes to the window that was charged, or nowhere.
-    used = math.max(used - amount, 0)
-  end
-  if used ~= before then
-    changed[#changed + 1] = { KEYS[2 + i], start, used, length }
+    b.algorithm.excess(b, amount)
+  else
+    local failed = b.algorithm.refund(b, argument, b.past, amount)
+    if failed then
+      return failed
+    end
   end
 end
 
@@ -46,7 +52,9 @@ if ARGV[5] ~= '' then
   redis.call('ZREM', KEYS[2], ARGV[5])
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
-for _, bucket in ipairs(changed) do
-  write_bucket(bucket[1], bucket[2], bucket[3], now, bucket[4])
+for _, b in ipairs(touched) do
+  if b.changed then
+    b.algorithm.save(b)
+  end
 end
 return 'D'

@@ -20,13 +20,23 @@ impl Keys {
     }
 
     pub fn bucket(&self, account: Tag, bucket: BucketId) -> String {
-        format!("{}:{{{account}}}:b:{}:{}", self.prefix, bucket.limit, bucket.subject)
+        let home = bucket.home(account);
+        format!("{}:{{{home}}}:b:{}:{}", self.prefix, bucket.limit, bucket.subject)
+    }
+
+    /// Top-ups of a balance.
+    pub fn grants(&self, account: Tag, bucket: BucketId) -> String {
+        format!("{}:{{{account}}}:g:{}:{}", self.prefix, bucket.limit, bucket.subject)
     }
 }
 
-/// Member of the open holds: what explain counts, and what a settle can make again from the record.
-pub fn member(id: &ReservationId, model: Tag, tokens: u64) -> String {
-    format!("{id}:{model}:{tokens}")
+/// Member of the open holds: what explain counts, and what a settle can make again from the record. Without
+/// tokens it is the part that a reserve knows before it is decided.
+pub fn member(id: &ReservationId, model: Tag, tokens: Option<u64>) -> String {
+    match tokens {
+        Some(tokens) => format!("{id}:{model}:{tokens}"),
+        None => format!("{id}:{model}:"),
+    }
 }
 
 /// Tokens of a member, when it belongs to the model.

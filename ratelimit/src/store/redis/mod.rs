@@ -2,7 +2,10 @@
 
 mod answer;
 mod connect;
+mod extend;
 mod keys;
+#[cfg(test)]
+mod mutation;
 mod script;
 mod settle;
 
@@ -13,18 +16,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::aio::ConnectionManager;
 
-use answer::{Answer, packed};
+use answer::Answer;
 pub use connect::ConnectError;
 use keys::{Keys, member, member_tokens};
-use script::{Call, Scripts, TimeSource};
+#[cfg(test)]
+pub use mutation::Mutation;
+use script::{Call, Kinds, Scripts, TimeSource};
 
+use super::codec::{Reader, double, put_amount};
+use super::decision::clampable;
 use super::lifetimes::ms;
-use super::record::{self, double};
+use super::record;
 use super::settlement::Stored;
 use super::{
-    BucketId, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, Store, StoreError, Verdict,
+    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement, Store,
+    StoreError, TopUp, ToppedUp, Verdict,
 };
 use crate::clock::Clock;
+use crate::limits::Account;
 use crate::tag::Tag;
 
 /// Between repeats of a command that the server could not take at the moment.
@@ -60,6 +69,19 @@ impl RedisStore {
         Self::connect_with(url, key_prefix, clock, lifetimes, TimeSource::Given).await
     }
 
+    /// The same with a mistake in the scripts.
+    #[cfg(test)]
+    pub async fn connect_mutated(
+        url: &str,
+        clock: Arc<dyn Clock>,
+        lifetimes: Lifetimes,
+        mutation: Mutation,
+    ) -> Result<Self, ConnectError> {
+        let mut store = Self::connect_with(url, "t", clock, lifetimes, TimeSource::Given).await?;
+        store.scripts.mutate(mutation);
+        Ok(store)
+    }
+
     async fn connect_with(
         url: &str,
         key_prefix: &str,
@@ -82,33 +104,72 @@ impl RedisStore {
     }
 
     async fn try_reserve(&self, hold: &Hold) -> Result<Reserved, StoreError> {
+        let mut wishes = hold.grant.map_or(-1.0, double).to_be_bytes().to_vec();
+        for amount in [hold.prompt_tokens, hold.output_tokens, hold.choices.max(1).into()] {
+            put_amount(&mut wishes, amount);
+        }
+        let least = hold.clamp.filter(|_| clampable(hold)).map(|clamp| clamp.min_output_tokens);
+        wishes.extend(least.map_or(-1.0, double).to_be_bytes());
         let mut call = Call {
+            kinds: Kinds::default(),
             keys: vec![self.keys.record(hold.account, &hold.id), self.keys.open_holds(hold.account)],
             arguments: vec![
                 self.now(),
                 record::head(hold),
-                record::tail(hold),
+                wishes,
                 ms(self.lifetimes.record).to_string().into_bytes(),
-                member(&hold.id, hold.model, hold.tokens).into_bytes(),
+                member(&hold.id, hold.model, None).into_bytes(),
             ],
         };
         for charge in &hold.charges {
-            call.keys.push(self.keys.bucket(hold.account, charge.bucket));
-            call.arguments.push(packed(b'F', [charge.limit, charge.amount, charge.window_ms]));
+            call.kinds.add(answer::letter_of(&charge.meter));
+            call.keys.push(self.keys.bucket(hold.account, charge.meter.bucket));
+            call.arguments.push(answer::charge(hold, charge));
         }
-        let answer: Vec<u8> = self.patiently(|| self.scripts.reserve.run(&self.connection, &call)).await?;
-        let Answer { letter, now_ms, windows, rest } = Answer::read(&answer, hold.charges.len())?;
-        let verdict = match letter {
-            b'H' => Verdict::Held { grant: hold.grant, replayed: false },
-            b'P' => match record::read(Some(rest)) {
+        let bytes: Vec<u8> = self.patiently(|| self.scripts.reserve.run(&self.connection, &call)).await?;
+        let mut answer = Answer::read(&bytes)?;
+        let standing = |charge: &super::Charge| answer.standing(charge.meter.algorithm);
+        let limits = hold.charges.iter().map(standing).collect::<Option<_>>().ok_or(StoreError::Format)?;
+        let verdict = match answer.letter {
+            b'H' => {
+                let grant = answer.grant().ok_or(StoreError::Format)?;
+                Verdict::Held { grant, replayed: false }
+            }
+            b'P' => match record::read(Some(answer.rest())) {
                 Ok(Stored::Open(record)) => Verdict::Held { grant: record.grant, replayed: true },
                 _ => return Err(StoreError::Format),
             },
             b'R' => Verdict::Refused,
-            b'G' => Verdict::Gone,
-            _ => return Err(StoreError::Format),
+            _ => Verdict::Gone,
         };
-        Ok(Reserved { verdict, now_ms, windows })
+        Ok(Reserved { verdict, now_ms: answer.now_ms, limits })
+    }
+
+    async fn try_top_up(&self, top_up: &TopUp) -> Result<ToppedUp, StoreError> {
+        let mut amount = Vec::new();
+        put_amount(&mut amount, top_up.amount);
+        let call = Call {
+            kinds: Kinds::BALANCE,
+            keys: vec![
+                self.keys.bucket(top_up.account, top_up.bucket),
+                self.keys.grants(top_up.account, top_up.bucket),
+            ],
+            arguments: vec![top_up.grant_id.clone().into_bytes(), amount],
+        };
+        let answer: Vec<u8> = self.patiently(|| self.scripts.top_up.run(&self.connection, &call)).await?;
+        let mut reader = Reader(&answer);
+        let letter = reader.byte();
+        let mut account = || {
+            let account = Account { granted: reader.amount()?, spent: reader.amount()? };
+            Some(account)
+        };
+        match letter {
+            Some(b'D') => account().map(ToppedUp::Done).ok_or(StoreError::Format),
+            Some(b'A') => account().map(ToppedUp::Already).ok_or(StoreError::Format),
+            Some(b'K') => Ok(ToppedUp::Conflict),
+            Some(b'M') => Ok(ToppedUp::TooMuch),
+            letter => Err(answer::failure(letter)),
+        }
     }
 
     /// Repeats what the server could not take at the moment; whoever calls bounds the time.
@@ -148,28 +209,51 @@ impl Store for RedisStore {
         settled.unwrap_or_else(|error| batch.iter().map(|_| Err(error.clone())).collect())
     }
 
+    async fn extend(&self, batch: &[Extension], time: Duration) -> Vec<Result<Extended, StoreError>> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let extended = within(time, async { Ok(self.try_extend(batch).await) }).await;
+        extended.unwrap_or_else(|error| batch.iter().map(|_| Err(error.clone())).collect())
+    }
+
     async fn explain(
         &self,
         account: Tag,
         model: Tag,
-        buckets: &[(BucketId, u64)],
+        meters: &[Meter],
         time: Duration,
     ) -> Result<Explained, StoreError> {
-        let mut call = Call { keys: vec![self.keys.open_holds(account)], arguments: vec![self.now()] };
-        for (bucket, length_ms) in buckets {
-            call.keys.push(self.keys.bucket(account, *bucket));
-            call.arguments.push(double(*length_ms).to_be_bytes().to_vec());
+        let keys = vec![self.keys.open_holds(account)];
+        let mut call = Call { kinds: Kinds::default(), keys, arguments: vec![self.now()] };
+        for meter in meters {
+            call.kinds.add(answer::letter_of(meter));
+            call.keys.push(self.keys.bucket(account, meter.bucket));
+            call.arguments.push(answer::meter(meter));
         }
         let run = self.patiently(|| self.scripts.explain.run(&self.connection, &call));
         let (answer, members): (Vec<u8>, Vec<String>) = within(time, run).await?;
-        let Answer { now_ms, windows, .. } = Answer::read(&answer, buckets.len())?;
+        let mut answer = Answer::read(&answer)?;
+        let gauges =
+            meters.iter().map(|_| answer.gauge()).collect::<Option<_>>().ok_or(StoreError::Format)?;
         let tokens: Vec<_> = members.iter().filter_map(|member| member_tokens(member, model)).collect();
         Ok(Explained {
-            now_ms,
-            windows,
+            now_ms: answer.now_ms,
+            gauges,
             open_holds: tokens.len().try_into().unwrap_or(u64::MAX),
             open_tokens: tokens.into_iter().fold(0, u64::saturating_add),
         })
+    }
+
+    async fn top_up(&self, top_up: &TopUp, time: Duration) -> Result<ToppedUp, StoreError> {
+        within(time, self.try_top_up(top_up)).await
+    }
+
+    async fn reset(&self, account: Tag, bucket: BucketId, time: Duration) -> Result<bool, StoreError> {
+        let mut connection = self.connection.clone();
+        let key = self.keys.bucket(account, bucket);
+        let delete = async { Ok(redis::cmd("UNLINK").arg(key).query_async(&mut connection).await?) };
+        within(time, delete).await
     }
 
     async fn ping(&self, time: Duration) -> Result<(), StoreError> {

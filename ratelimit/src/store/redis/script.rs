@@ -1,3 +1,5 @@
+use std::sync::OnceLock;
+
 use redis::aio::ConnectionManager;
 use redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
 
@@ -11,8 +13,52 @@ pub enum TimeSource {
     Given,
 }
 
-/// A Lua script and its hash.
+impl TimeSource {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Server => include_str!("../lua/clock.lua"),
+            #[cfg(test)]
+            Self::Given => include_str!("../lua/clock_given.lua"),
+        }
+    }
+}
+
+/// The kinds of buckets and the files that know them.
+const ALGORITHMS: [(u8, &str); 6] = [
+    (b'F', include_str!("../lua/fixed_window.lua")),
+    (b'C', include_str!("../lua/calendar_window.lua")),
+    (b'S', include_str!("../lua/sliding_window.lua")),
+    (b'T', include_str!("../lua/token_bucket.lua")),
+    (b'N', include_str!("../lua/concurrency.lua")),
+    (b'B', include_str!("../lua/balance.lua")),
+];
+const VARIANTS: usize = 1 << ALGORITHMS.len();
+
+/// Which algorithms a call needs. Redis runs a script from its first line each time, so that one which defines
+/// all of them would be slower than the one that is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(usize);
+
+impl Kinds {
+    pub const BALANCE: Self = Self(1 << 5);
+
+    pub fn add(&mut self, kind: u8) {
+        if let Some(position) = ALGORITHMS.iter().position(|(letter, _)| *letter == kind) {
+            self.0 |= 1 << position;
+        }
+    }
+}
+
+/// One decision as a Lua script, in as many variants as are asked for.
 pub struct Script {
+    time: TimeSource,
+    body: &'static [&'static str],
+    variants: [OnceLock<Text>; VARIANTS],
+    #[cfg(test)]
+    mutation: Option<super::Mutation>,
+}
+
+struct Text {
     text: String,
     sha1: String,
 }
@@ -20,25 +66,35 @@ pub struct Script {
 pub struct Scripts {
     pub reserve: Script,
     pub settle: Script,
+    pub extend: Script,
     pub explain: Script,
+    pub top_up: Script,
 }
 
 impl Scripts {
     pub fn new(time: TimeSource) -> Self {
-        let clock = match time {
-            TimeSource::Server => include_str!("../lua/clock.lua"),
+        let script = |body| Script {
+            time,
+            body,
+            variants: [const { OnceLock::new() }; VARIANTS],
             #[cfg(test)]
-            TimeSource::Given => include_str!("../lua/clock_given.lua"),
+            mutation: None,
         };
-        let script = |body: &str| {
-            let text = [clock, include_str!("../lua/fixed_window.lua"), body].join("\n");
-            let sha1 = redis::Script::new(&text).get_hash().to_owned();
-            Script { text, sha1 }
-        };
+        const CHARGING: &str = include_str!("../lua/charging.lua");
         Self {
-            reserve: script(include_str!("../lua/reserve.lua")),
-            settle: script(include_str!("../lua/settle.lua")),
-            explain: script(include_str!("../lua/explain.lua")),
+            reserve: script(&[CHARGING, include_str!("../lua/reserve.lua")]),
+            settle: script(&[include_str!("../lua/settle.lua")]),
+            extend: script(&[CHARGING, include_str!("../lua/extend.lua")]),
+            explain: script(&[include_str!("../lua/explain.lua")]),
+            top_up: script(&[include_str!("../lua/top_up.lua")]),
+        }
+    }
+
+    /// Puts a mistake into every script in which the text to be replaced stands.
+    #[cfg(test)]
+    pub fn mutate(&mut self, mutation: super::Mutation) {
+        for script in [&mut self.reserve, &mut self.settle, &mut self.extend, &mut self.explain] {
+            script.mutation = Some(mutation);
         }
     }
 }
@@ -46,11 +102,30 @@ impl Scripts {
 /// Keys and arguments of one call.
 #[derive(Default)]
 pub struct Call {
+    pub kinds: Kinds,
     pub keys: Vec<String>,
     pub arguments: Vec<Vec<u8>>,
 }
 
 impl Script {
+    fn text(&self, kinds: Kinds) -> Option<&Text> {
+        let build = || {
+            let needed = ALGORITHMS.iter().enumerate().filter(|(position, _)| kinds.0 & (1 << position) != 0);
+            let mut parts = vec![self.time.text(), include_str!("../lua/common.lua")];
+            parts.extend(needed.map(|(_, (_, text))| *text));
+            parts.extend(self.body);
+            let text = parts.join("\n");
+            #[cfg(test)]
+            let text = match self.mutation {
+                Some(mutation) => mutation.apply(text),
+                None => text,
+            };
+            let sha1 = redis::Script::new(&text).get_hash().to_owned();
+            Text { text, sha1 }
+        };
+        self.variants.get(kinds.0).map(|variant| variant.get_or_init(build))
+    }
+
     /// By hash; with the text once when the server does not know it (restart, failover, SCRIPT FLUSH).
     pub async fn run<T: FromRedisValue>(
         &self,
@@ -58,9 +133,12 @@ impl Script {
         call: &Call,
     ) -> Result<T, RedisError> {
         let mut connection = connection.clone();
-        match command("EVALSHA", &self.sha1, call).query_async(&mut connection).await {
+        let Some(Text { text, sha1 }) = self.text(call.kinds) else {
+            return Err((ErrorKind::Client, "no script for these kinds of limits").into());
+        };
+        match command("EVALSHA", sha1, call).query_async(&mut connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                command("EVAL", &self.text, call).query_async(&mut connection).await
+                command("EVAL", text, call).query_async(&mut connection).await
             }
             answer => answer,
         }

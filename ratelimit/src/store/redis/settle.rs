@@ -2,15 +2,14 @@ use futures_util::future::join_all;
 
 use super::super::lifetimes::ms;
 use super::super::record;
-use super::super::settlement::{Change, Correction, Step, Stored, step};
+use super::super::settlement::{Correction, Step, Stored, step};
 use super::super::{Settled, Settlement, StoreError};
-use super::RedisStore;
-use super::answer::packed;
 use super::keys::member;
-use super::script::Call;
+use super::script::{Call, Kinds};
+use super::{RedisStore, answer};
 
 /// How often a settle reads a record again that changed under its hands.
-const TRIES: usize = 4;
+pub(super) const TRIES: usize = 4;
 
 impl RedisStore {
     pub(super) async fn try_settle(&self, batch: &[Settlement]) -> Vec<Result<Settled, StoreError>> {
@@ -58,8 +57,7 @@ impl RedisStore {
             match answer.as_slice() {
                 b"D" => return Ok(settled),
                 b"~" => {}
-                b"C" => return Err(StoreError::Clock),
-                _ => return Err(StoreError::Format),
+                answer => return Err(answer::failure(answer.first().copied())),
             }
             bytes = redis::cmd("GET").arg(&key).query_async(&mut self.connection.clone()).await?;
         }
@@ -77,10 +75,11 @@ impl RedisStore {
         let account = settlement.account;
         let life = if tombstone == b"S" { self.lifetimes.settled } else { self.lifetimes.refused };
         let member = match stored {
-            Stored::Open(record) => member(&settlement.id, record.model, record.tokens),
+            Stored::Open(record) => member(&settlement.id, record.model, Some(record.tokens())),
             _ => String::new(),
         };
         let mut call = Call {
+            kinds: Kinds::default(),
             keys: vec![self.keys.record(account, &settlement.id), self.keys.open_holds(account)],
             arguments: vec![
                 self.now(),
@@ -90,12 +89,10 @@ impl RedisStore {
                 member.into_bytes(),
             ],
         };
-        for Correction { bucket, window_ms, change } in corrections {
-            call.keys.push(self.keys.bucket(account, *bucket));
-            call.arguments.push(match *change {
-                Change::Refund { start_ms, amount } => packed(b'R', [start_ms, amount, *window_ms]),
-                Change::Excess { amount } => packed(b'E', [0, amount, *window_ms]),
-            });
+        for correction in corrections {
+            call.kinds.add(answer::letter_of(&correction.meter));
+            call.keys.push(self.keys.bucket(account, correction.meter.bucket));
+            call.arguments.push(answer::correction(correction));
         }
         call
     }

@@ -7,7 +7,7 @@ use crate::store::{Settled, Verdict};
 
 over_both_stores!(suite: exactly_as_many_as_fit, one_of_many_repeats);
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn exactly_as_many_as_fit(fixture: Fixture) {
@@ -22,7 +22,7 @@ mod suite {
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == HELD).count(), 37);
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Refused).count(), 163);
         let state = fixture.explain(&[requests(0), tokens(0, 0)]).await;
-        assert_eq!(state.windows, [window(T0, 37), window(T0, 37 * 80)]);
+        assert_eq!(uses(&state.gauges), [37, 37 * 80]);
         assert_eq!((state.open_holds, state.open_tokens), (37, 37 * 80));
     }
 
@@ -34,7 +34,6 @@ mod suite {
         let mut calls = JoinSet::new();
         for number in 0..100 {
             let fixture = Arc::clone(&fixture);
-            let charges = charges.clone();
             calls.spawn(async move {
                 if number % 2 == 0 {
                     fixture.verdict(&hold(1, &charges)).await;
@@ -48,7 +47,7 @@ mod suite {
         assert_eq!(settled.iter().filter(|settled| **settled == Settled::Replaced).count(), 1);
         assert_eq!(settled.iter().filter(|settled| **settled == Settled::Already).count(), 49);
         let state = fixture.explain(&charges).await;
-        assert_eq!(state.windows, [window(T0, 1), window(T0, 3)]);
+        assert_eq!(uses(&state.gauges), [1, 3]);
         assert_eq!(state.open_holds, 0);
     }
 }

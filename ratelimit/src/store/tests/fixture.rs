@@ -1,16 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengate_api::{Metric, ReservationId};
+use tokengate_api::{ReservationId, Usage};
 
 use super::redis_server::RedisServer;
 use crate::clock::ManualClock;
-use crate::limits::fixed_window::Window;
+use crate::limits::{Algorithm, Gauge, Rates};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{Mutation, RedisStore};
 use crate::store::{
-    Booking, BucketId, Charge, Closing, Explained, Hold, Lifetimes, Reserved, Settled, Settlement, Store,
-    Verdict,
+    Booking, BucketId, Charge, Closing, Explained, Extended, Extension, Hold, Lifetimes, Meter,
+    OnStoreFailure, Reserved, Settled, Settlement, Store, Verdict,
 };
 use crate::tag::Tag;
 
@@ -32,10 +32,15 @@ impl Fixture {
     }
 
     pub fn memory_with(lifetimes: Lifetimes) -> Self {
+        Self::memory_and_store(lifetimes).0
+    }
+
+    pub fn memory_and_store(lifetimes: Lifetimes) -> (Self, Arc<MemoryStore>) {
         let clock = Arc::new(ManualClock::new(T0));
         let store = Arc::new(MemoryStore::new(clock.clone(), lifetimes));
         let seen = store.clone();
-        Self { store, clock, dump: Box::new(move || seen.dump()), server: None }
+        let fixture = Self { store: store.clone(), clock, dump: Box::new(move || seen.dump()), server: None };
+        (fixture, store)
     }
 
     pub async fn redis() -> Self {
@@ -55,6 +60,16 @@ impl Fixture {
         }
     }
 
+    pub async fn redis_mutated(mutation: Mutation) -> Self {
+        let server = Arc::new(RedisServer::start());
+        let clock = Arc::new(ManualClock::new(T0));
+        let lifetimes = Lifetimes::default();
+        let store = RedisStore::connect_mutated(&server.url, clock.clone(), lifetimes, mutation).await;
+        let seen = server.clone();
+        let dump = Box::new(move || seen.dump());
+        Self { store: Arc::new(store.unwrap()), clock, dump, server: Some(server) }
+    }
+
     pub fn dump(&self) -> String {
         (self.dump)()
     }
@@ -71,13 +86,17 @@ impl Fixture {
         self.store.settle(&[settlement], TIME).await.remove(0).unwrap()
     }
 
-    pub async fn explain(&self, charges: &[Charge]) -> Explained {
-        let buckets: Vec<_> = charges.iter().map(|charge| (charge.bucket, charge.window_ms)).collect();
-        self.store.explain(account(), model(), &buckets, TIME).await.unwrap()
+    pub async fn extend(&self, extension: Extension) -> Extended {
+        self.store.extend(&[extension], TIME).await.remove(0).unwrap()
     }
 
-    pub async fn used(&self, charge: &Charge) -> u64 {
-        self.explain(std::slice::from_ref(charge)).await.windows[0].used
+    pub async fn explain(&self, charges: &[Amount]) -> Explained {
+        let meters: Vec<_> = charges.iter().map(|amount| amount.charge.meter).collect();
+        self.store.explain(account(), model(), &meters, TIME).await.unwrap()
+    }
+
+    pub async fn used(&self, charge: &Amount) -> u64 {
+        self.explain(std::slice::from_ref(charge)).await.gauges[0].used
     }
 
     pub async fn open_holds(&self) -> u64 {
@@ -100,19 +119,66 @@ pub fn id(number: u64) -> ReservationId {
 }
 
 pub fn bucket(name: &str) -> BucketId {
-    BucketId { limit: Tag::of("limit", [Some(name)]), subject: Tag::of("bucket", [Some("tenant")]) }
+    BucketId {
+        shared: false,
+        limit: Tag::of("limit", [Some(name)]),
+        subject: Tag::of("bucket", [Some("tenant")]),
+    }
 }
 
-pub fn tokens(limit: u64, amount: u64) -> Charge {
-    Charge { bucket: bucket("tokens"), metric: Metric::Tokens, limit, amount, window_ms: MINUTE }
+/// A charge and how many tokens are held; requests count as one whatever the tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Amount {
+    pub charge: Charge,
+    pub tokens: u64,
 }
 
-pub fn requests(limit: u64) -> Charge {
-    Charge { bucket: bucket("requests"), metric: Metric::Requests, limit, amount: 1, window_ms: MINUTE }
+impl Amount {
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.charge.meter.algorithm = algorithm;
+        self
+    }
+
+    /// In a bucket of this name.
+    pub fn named(mut self, name: &str) -> Self {
+        self.charge.meter.bucket = bucket(name);
+        self
+    }
+
+    pub fn shadow(mut self) -> Self {
+        self.charge.shadow = true;
+        self
+    }
+
+    pub fn attempts(mut self) -> Self {
+        self.charge.attempts = true;
+        self
+    }
+
+    pub fn rates(mut self, rates: Rates) -> Self {
+        self.charge.rates = rates;
+        self
+    }
 }
 
-pub fn hold(number: u64, charges: &[Charge]) -> Hold {
-    let held = |charge: &&Charge| charge.metric == Metric::Tokens;
+fn amount(name: &str, rates: Rates, limit: u64, tokens: u64) -> Amount {
+    let algorithm = Algorithm::FixedWindow { length_ms: MINUTE };
+    let meter = Meter { bucket: bucket(name), algorithm, limit };
+    let on_store_failure = OnStoreFailure::Closed;
+    let charge = Charge { meter, rates, shadow: false, attempts: false, on_store_failure };
+    Amount { charge, tokens }
+}
+
+pub fn tokens(limit: u64, tokens: u64) -> Amount {
+    amount("tokens", Rates::TOKENS, limit, tokens)
+}
+
+pub fn requests(limit: u64) -> Amount {
+    amount("requests", Rates::REQUESTS, limit, 0)
+}
+
+/// Holds the tokens of the charges, all of them prompt.
+pub fn hold(number: u64, charges: &[Amount]) -> Hold {
     Hold {
         id: id(number),
         attempt: 1,
@@ -120,8 +186,11 @@ pub fn hold(number: u64, charges: &[Charge]) -> Hold {
         identity: Tag::of("identity", [Some("key")]),
         model: model(),
         grant: Some(7),
-        tokens: charges.iter().find(held).map_or(0, |charge| charge.amount),
-        charges: charges.to_vec(),
+        prompt_tokens: charges.iter().map(|amount| amount.tokens).max().unwrap_or(0),
+        output_tokens: 0,
+        choices: 1,
+        clamp: None,
+        charges: charges.iter().map(|amount| amount.charge).collect(),
     }
 }
 
@@ -137,14 +206,18 @@ pub fn settlement(number: u64, closing: Closing) -> Settlement {
     }
 }
 
-pub fn booking(number: u64, charges: &[Charge], amount: u64) -> Settlement {
-    let booking = |charge: &Charge| Booking {
-        bucket: charge.bucket,
-        amount: if charge.metric == Metric::Requests { 1 } else { amount },
-        window_ms: charge.window_ms,
+pub fn booking(number: u64, charges: &[Amount], output: u64) -> Settlement {
+    let Closing::Used(usage) = used(output) else { unreachable!() };
+    let booking = |amount: &Amount| Booking {
+        meter: amount.charge.meter,
+        amount: amount.charge.rates.of_usage(&usage),
     };
     let booking = Some(charges.iter().map(booking).collect());
-    Settlement { booking, ..settlement(number, Closing::Used { tokens: amount }) }
+    Settlement { booking, ..settlement(number, Closing::Used(usage)) }
+}
+
+pub fn extension(number: u64, output_tokens: u64) -> Extension {
+    Extension { id: id(number), account: account(), output_tokens: Some(output_tokens), lease: false }
 }
 
 pub const HELD: Verdict = Verdict::Held { grant: Some(7), replayed: false };
@@ -152,10 +225,16 @@ pub const REPLAYED: Verdict = Verdict::Held { grant: Some(7), replayed: true };
 pub const RELEASED: Closing = Closing::Released { sent: true };
 pub const UNSENT: Closing = Closing::Released { sent: false };
 
-pub fn used(tokens: u64) -> Closing {
-    Closing::Used { tokens }
+pub fn used(output: u64) -> Closing {
+    Closing::Used(Usage { output, ..Usage::default() })
 }
 
-pub fn window(start_ms: u64, used: u64) -> Window {
-    Window { start_ms, used }
+/// What gauges say is used.
+pub fn uses(gauges: &[Gauge]) -> Vec<u64> {
+    gauges.iter().map(|gauge| gauge.used).collect()
+}
+
+/// The same of an answer to a reserve.
+pub fn uses_of(reserved: &Reserved) -> Vec<u64> {
+    reserved.limits.iter().map(|standing| standing.gauge.used).collect()
 }

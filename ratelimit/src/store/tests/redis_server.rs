@@ -67,6 +67,11 @@ impl RedisServer {
         command.query(&mut connection).unwrap()
     }
 
+    /// One connection for many commands.
+    pub fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap()
+    }
+
     /// Every key with its kind, content and end of life.
     pub fn dump(&self) -> String {
         let mut keys: Vec<String> = self.command(&["KEYS", "*"]);
@@ -76,6 +81,7 @@ impl RedisServer {
             let kind: String = self.command(&["TYPE", &key]);
             let content: Vec<Vec<u8>> = match kind.as_str() {
                 "string" => vec![self.command(&["GET", &key])],
+                "hash" => self.command(&["HGETALL", &key]),
                 _ => self.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
             };
             let ends: i64 = self.command(&["PEXPIRETIME", &key]);

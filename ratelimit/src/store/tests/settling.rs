@@ -10,16 +10,16 @@ over_both_stores!(suite:
     hold_and_release_is_nothing, a_release_by_attempt, a_batch_answers_in_order,
 );
 
-fn both(tokens_held: u64) -> [crate::store::Charge; 2] {
+fn both(tokens_held: u64) -> [Amount; 2] {
     [requests(100), tokens(100, tokens_held)]
 }
 
 async fn state(fixture: &Fixture) -> (u64, u64, u64) {
     let state = fixture.explain(&both(0)).await;
-    (state.windows[0].used, state.windows[1].used, state.open_holds)
+    (state.gauges[0].used, state.gauges[1].used, state.open_holds)
 }
 
-mod suite {
+pub mod suite {
     use super::*;
 
     pub async fn usage_replaces_the_hold(fixture: Fixture) {
@@ -111,7 +111,7 @@ mod suite {
         fixture.clock.set(T0 + 5 * MINUTE);
         assert_eq!(fixture.settle(settlement(1, used(70))).await, Settled::Replaced);
         let state = fixture.explain(&both(0)).await;
-        assert_eq!(state.windows, [window(T0 + 5 * MINUTE, 0), window(T0 + 5 * MINUTE, 10)]);
+        assert_eq!(uses(&state.gauges), [0, 10]);
     }
 
     pub async fn a_refund_goes_to_its_window_or_nowhere(fixture: Fixture) {
@@ -187,7 +187,7 @@ async fn memory_forgets() {
         let at = T0 + 71 * MINUTE + number * 1_000;
         fixture.clock.set(at);
         let mut hold = hold(number + 10, &both(0));
-        hold.charges[0].bucket = bucket(&format!("one of many {number}"));
+        hold.charges[0].meter.bucket = bucket(&format!("one of many {number}"));
         fixture.reserve(&hold).await;
         fixture.settle(settlement(number + 10, used(1))).await;
     }

@@ -1,0 +1,40 @@
+-- A bucket is 'B', format 1, granted, spent (doubles). It never ends; what is not there is worth 0.
+
+algorithms.B = {
+  open = function(b, _, at)
+    local value = redis.call('GET', b.key)
+    b.granted, b.spent = 0, 0
+    if value then
+      if #value ~= 18 or string.sub(value, 1, 2) ~= 'B\1' then
+        return at, 'X'
+      end
+      b.granted, b.spent = struct.unpack('>dd', value, 3)
+      if not (amount_like(b.granted) and amount_like(b.spent)) then
+        return at, 'X'
+      end
+    end
+    return at
+  end,
+  room = function(b)
+    return b.granted - b.spent
+  end,
+  charge = function(b, amount)
+    b.spent = math.min(b.spent + amount, MAX_AMOUNT)
+    b.changed = b.changed or amount > 0
+    return ''
+  end,
+  refund = function(b, _, _, amount)
+    b.changed = b.changed or (amount > 0 and b.spent > 0)
+    b.spent = math.max(b.spent - amount, 0)
+  end,
+  wait = function()
+    return -2
+  end,
+  gauge = function(b)
+    return b.spent, math.max(b.granted - b.spent, 0), 0
+  end,
+  save = function(b)
+    redis.call('SET', b.key, struct.pack('>c2dd', 'B\1', b.granted, b.spent))
+  end,
+}
+algorithms.B.excess = algorithms.B.charge

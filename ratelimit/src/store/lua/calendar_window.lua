@@ -1,0 +1,68 @@
+-- A bucket is 'C', format 1, start of its window (ms), amount used. Four boundaries come with each call.
+
+algorithms.C = {
+  open = function(b, text, at)
+    local edges = { struct.unpack('>dddd', text, at) }
+    local past = at + 32
+    local value = redis.call('GET', b.key)
+    local stored, used
+    if value then
+      if #value ~= 18 or string.sub(value, 1, 2) ~= 'C\1' then
+        return past, 'X'
+      end
+      stored, used = struct.unpack('>dd', value, 3)
+      if not (amount_like(stored) and amount_like(used)) then
+        return past, 'X'
+      end
+    end
+    for i = 1, 3 do
+      if edges[i] <= now and now < edges[i + 1] then
+        b.start, b.used, b.ends = edges[i], 0, edges[i + 1]
+        if stored == edges[i] then
+          b.used = used
+        elseif i < 3 and stored == edges[i + 1] then
+          -- The clock went back by less than a window: the newer one goes on.
+          b.start, b.used, b.ends = stored, used, edges[i + 2]
+        elseif stored and stored > edges[i] then
+          b.used, b.went_back = used, true
+        end
+        return past
+      end
+    end
+    -- A correction may still reach the window that is stored.
+    b.start, b.used = stored, used or 0
+    return past, 'B'
+  end,
+  room = function(b)
+    return b.limit - b.used
+  end,
+  charge = function(b, amount)
+    if not b.start then
+      return ''
+    end
+    b.used = math.min(b.used + amount, MAX_AMOUNT)
+    b.changed = b.changed or amount > 0
+    return struct.pack('>d', b.start)
+  end,
+  refund = function(b, text, at, amount)
+    if struct.unpack('>d', text, at) == b.start then
+      b.changed = b.changed or (amount > 0 and b.used > 0)
+      b.used = math.max(b.used - amount, 0)
+    end
+  end,
+  wait = function(b)
+    return b.ends - now
+  end,
+  gauge = function(b)
+    return window_gauge(b.used, b.limit, b.ends - now)
+  end,
+  save = function(b)
+    local value = struct.pack('>c2dd', 'C\1', b.start, b.used)
+    if b.ends then
+      redis.call('SET', b.key, value, 'PX', digits(b.ends - now + CLOCK_MARGIN_MS))
+    else
+      redis.call('SET', b.key, value, 'KEEPTTL')
+    end
+  end,
+}
+algorithms.C.excess = algorithms.C.charge

@@ -1,0 +1,50 @@
+-- Charges of a reserve or an extension: reading them, and saying how they stand.
+
+-- One bucket per argument from `first` on; a letter if one cannot be used.
+local function open_charges(first)
+  local charges = {}
+  for i = 1, #KEYS - 2 do
+    local argument = ARGV[first + i - 1]
+    local b, failed = open_bucket(KEYS[2 + i], argument, 33)
+    if failed then
+      return nil, failed
+    end
+    b.amount, b.base, b.per_output, b.per = struct.unpack('>dddd', argument)
+    b.known = string.sub(argument, 33)
+    local flags = string.byte(argument, b.past)
+    b.shadow, b.attempts = flags % 2 == SHADOW, math.floor(flags / ATTEMPTS) % 2 == 1
+    b.fits, b.waits = true, -1
+    charges[i] = b
+  end
+  return charges
+end
+
+-- Whether the amount fits, and if not, when.
+local function weigh(b)
+  b.fits = b.amount <= b.algorithm.room(b)
+  if b.fits then
+    b.waits = -1
+  elseif b.amount > b.limit and b.kind ~= 'B' then
+    b.waits = -3
+  else
+    b.waits = b.algorithm.wait(b, b.amount)
+  end
+end
+
+local function answer(letter, charges)
+  local parts = { letter, struct.pack('>d', now) }
+  for i, b in ipairs(charges) do
+    local denied = 0
+    if not b.fits then
+      denied = 1
+    end
+    local used, remaining, reset = b.algorithm.gauge(b)
+    parts[i + 2] = struct.pack('>dddBd', used, remaining, reset, denied, b.waits)
+  end
+  return table.concat(parts)
+end
+
+-- The entry of a record for what was charged.
+local function entry(b, mark)
+  return b.known .. struct.pack('>d', b.amount) .. mark
+end

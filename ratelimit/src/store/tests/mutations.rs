@@ -1,0 +1,89 @@
+//! The suite finds the mistakes that are likely: each is put into the scripts, and a test has to fail for it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::*;
+use crate::store::redis::Mutation;
+
+type Check = fn(Fixture) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All scripts in one.
+const SCRIPTS: &str = concat!(
+    include_str!("../lua/common.lua"),
+    include_str!("../lua/charging.lua"),
+    include_str!("../lua/fixed_window.lua"),
+    include_str!("../lua/calendar_window.lua"),
+    include_str!("../lua/sliding_window.lua"),
+    include_str!("../lua/token_bucket.lua"),
+    include_str!("../lua/concurrency.lua"),
+    include_str!("../lua/balance.lua"),
+    include_str!("../lua/reserve.lua"),
+    include_str!("../lua/settle.lua"),
+    include_str!("../lua/extend.lua"),
+);
+
+/// Passes with the scripts as they are, and fails with the mistake in them.
+async fn found(from: &'static str, to: &'static str, check: Check) {
+    assert!(SCRIPTS.contains(from), "the scripts have changed: {from}");
+    let whole = Fixture::redis_mutated(Mutation { from, to: from }).await;
+    tokio::spawn(check(whole)).await.unwrap();
+    let mutated = Fixture::redis_mutated(Mutation { from, to }).await;
+    let outcome = tokio::spawn(check(mutated)).await;
+    assert!(outcome.is_err_and(|error| error.is_panic()), "nothing finds: {to}");
+}
+
+macro_rules! mutations {
+    ($($name:ident: $from:literal => $to:literal, by $($check:ident)::+;)+) => {
+        $(#[tokio::test]
+        async fn $name() {
+            found($from, $to, |fixture| Box::pin(super::$($check)::+(fixture))).await;
+        })+
+    };
+}
+
+mutations! {
+    a_naive_bucket_refund:
+        "math.max(math.min(headroom, math.min(amount * b.den, MAX_AMOUNT)), 0)"
+        => "math.min(amount * b.den, MAX_AMOUNT)",
+        by properties::suite::a_refund_is_worth_its_headroom;
+    n_sub_windows_instead_of_one_more:
+        "local length, n = struct.unpack('>dd', text, at)"
+        => "local length, n = struct.unpack('>dd', text, at) n = n - 1",
+        by properties::suite::no_window_has_more_than_its_limit;
+    a_refund_into_the_current_window:
+        "if struct.unpack('>d', text, at) == b.start then" => "if true then",
+        by settling::suite::a_refund_goes_to_its_window_or_nowhere;
+    a_refund_into_the_current_sub_window:
+        "local place = struct.unpack('>d', text, at) - (b.head - b.n)" => "local place = b.n",
+        by properties::suite::a_late_refund_of_a_sliding_window;
+    an_excess_dropped_when_the_window_is_over:
+        "b.algorithm.excess(b, amount)" => "amount = 0",
+        by settling::suite::an_excess_goes_to_the_current_window;
+    a_write_before_everything_is_read:
+        "charges[i] = b\n" => "charges[i] = b b.algorithm.save(b)\n",
+        by properties::suite::a_refusal_leaves_every_state;
+    a_tombstone_left_out:
+        "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])" => "redis.call('DEL', KEYS[1])",
+        by settling::suite::only_the_first_settle_counts;
+    numbers_of_14_digits_in_a_window:
+        "b.used = math.min(b.used + amount, MAX_AMOUNT)"
+        => "b.used = tonumber('' .. math.min(b.used + amount, MAX_AMOUNT))",
+        by properties::suite::the_largest_amounts_are_exact_everywhere;
+    numbers_of_14_digits_elsewhere:
+        "return string.format('%.0f', number)" => "return '' .. number",
+        by properties::suite::the_largest_amounts_are_exact_everywhere;
+    a_settle_that_does_not_look_again:
+        "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then" => "if false then",
+        by concurrent::suite::one_of_many_repeats;
+    a_shadow_that_refuses:
+        "if not b.shadow and b.amount > b.algorithm.room(b) then" => "if b.amount > b.algorithm.room(b) then",
+        by deciding::suite::shadows_never_refuse;
+    a_clamp_rounded_up:
+        "return math.floor(most / choices)" => "return math.ceil(most / choices)",
+        by deciding::suite::a_clamped_request_holds_what_fits;
+    a_clock_that_frees_by_going_back:
+        "    elseif stored > start then\n      -- The clock went back further: the amount stays.\n      b.used, b.went_back = used, true\n"
+        => "",
+        by reserving::suite::the_clock_goes_back;
+}

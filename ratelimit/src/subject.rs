@@ -1,0 +1,141 @@
+//! Who and what a request is counted for: caller, model, endpoint, address.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tokengate_api::{Reason, ReserveRequest};
+
+use crate::policy::{Dimension, Identity, IdentityError, Limit, Policy};
+use crate::store::BucketId;
+use crate::tag::Tag;
+
+/// Whom a request belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    pub identity: Identity,
+    /// The hash of the caller's key as the policy lists it; absent for a caller whom the proxy verified.
+    pub key: Option<String>,
+}
+
+impl Who {
+    /// # Errors
+    /// The reason to deny with: nobody is known by this key, or what is said of the caller cannot be.
+    pub fn of(policy: &Policy, request: &ReserveRequest) -> Result<Self, Reason> {
+        if let Some(verified) = &request.identity {
+            let (user, plan) = (verified.user.as_deref(), verified.plan.as_deref());
+            let identity =
+                policy.keys.verified(&policy.plans, &verified.tenant, user, plan).map_err(reason)?;
+            return Ok(Self { identity, key: None });
+        }
+        let caller = policy.keys.get(&request.key_hash).ok_or(Reason::UnknownKey)?;
+        let header = |name: &str| request.asserted.get(name).map(String::as_str);
+        let identity = caller.identity(&policy.plans, header).map_err(reason)?;
+        Ok(Self { identity, key: Some(caller.key.clone()) })
+    }
+}
+
+fn reason(error: IdentityError) -> Reason {
+    match error {
+        IdentityError::NotAccepted => Reason::UnknownKey,
+        IdentityError::BadTenant
+        | IdentityError::BadUser
+        | IdentityError::UnknownPlan
+        | IdentityError::NoPlan => Reason::InvalidIdentity,
+    }
+}
+
+/// What a limit is evaluated for.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    pub policy: &'a Policy,
+    pub identity: &'a Identity,
+    pub key: Option<&'a str>,
+    /// Canonical name; absent on endpoints without a model.
+    pub model: Option<&'a str>,
+    pub endpoint: &'a str,
+    pub ip: Option<&'a str>,
+}
+
+impl<'a> Subject<'a> {
+    fn value(&self, dimension: Dimension) -> Option<Cow<'a, str>> {
+        match dimension {
+            Dimension::Tenant => Some(Cow::Borrowed(&self.identity.tenant)),
+            Dimension::Plan => Some(Cow::Borrowed(&self.identity.plan)),
+            Dimension::Key => self.key.map(Cow::Borrowed),
+            Dimension::Model => self.model.map(Cow::Borrowed),
+            Dimension::Endpoint => Some(Cow::Borrowed(self.endpoint)),
+            Dimension::Ip => self.ip.map(network),
+            // A machine's key counts as a user of its own: never one bucket for all of them, never none.
+            Dimension::User => match (&self.identity.user, self.key) {
+                (Some(user), _) => Some(Cow::Owned(self.policy.user_name(user))),
+                (None, Some(key)) => Some(Cow::Owned(format!("key:{key}"))),
+                (None, None) => None,
+            },
+        }
+    }
+
+    pub fn bucket(&self, limit: &Limit) -> BucketId {
+        let values: Vec<_> = limit.per.iter().map(|dimension| self.value(*dimension)).collect();
+        let subject = Tag::of("bucket", values.iter().map(Option::as_deref));
+        BucketId { shared: limit.is_shared(), limit: limit.tag, subject }
+    }
+
+    pub fn scope(&self, limit: &Limit) -> BTreeMap<String, String> {
+        let shown = |dimension: &Dimension| {
+            let value = self.value(*dimension).unwrap_or(Cow::Borrowed("-"));
+            let value = match (dimension, value.strip_prefix("key:")) {
+                (Dimension::Key, _) => value.get(..8).unwrap_or(&value).to_owned(),
+                (Dimension::User, Some(hash)) if self.identity.user.is_none() => {
+                    format!("key:{}", hash.get(..8).unwrap_or(hash))
+                }
+                _ => value.into_owned(),
+            };
+            (dimension.name().to_owned(), value)
+        };
+        limit.per.iter().map(shown).collect()
+    }
+}
+
+/// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
+pub fn applying<'p>(policy: &'p Policy, subject: &Subject<'_>) -> impl Iterator<Item = (&'p Limit, u64)> {
+    let with_model = subject.model.is_some();
+    let Identity { plan, tenant, .. } = subject.identity.clone();
+    policy
+        .limits
+        .iter()
+        .filter(move |limit| with_model || limit.applies_without_model())
+        .filter_map(move |limit| Some((limit, limit.amount_for(&plan, &tenant)?)))
+}
+
+/// An address as it is counted: IPv6 by its /64, of which one customer has at least one. What is no address
+/// stands for itself.
+fn network(text: &str) -> Cow<'_, str> {
+    match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(IpAddr::V4(address)) => Cow::Owned(address.to_string()),
+        Ok(IpAddr::V6(address)) => {
+            let network = u128::from(address) >> 64 << 64;
+            Cow::Owned(format!("{}/64", std::net::Ipv6Addr::from(network)))
+        }
+        Err(_) => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_counted_by_its_network() {
+        for (text, expected) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:DB8:1:2::", "2001:db8:1:2::/64"),
+            ("::1", "::/64"),
+            ("not an address", "not an address"),
+        ] {
+            assert_eq!(network(text), expected);
+        }
+    }
+}
