@@ -73,8 +73,8 @@ impl Shape {
         matches!(self, Self::CalendarWindow(_))
     }
 
-    /// What makes two buckets of a limit incomparable. A bucket's state is scaled by the denominator of its rate,
-    /// so that belongs to it; what is refilled and how long a lease lasts are values.
+    /// What makes two buckets of a limit incomparable. What is refilled and how long a lease lasts are values: a
+    /// store keeps a bucket's rate beside its level and converts it.
     pub fn tag_parts(&self) -> [String; 2] {
         let (name, shape) = match self {
             Self::FixedWindow { length_ms } => ("fixed_window", length_ms.to_string()),
@@ -82,9 +82,7 @@ impl Shape {
             Self::SlidingWindow { length_ms, sub_windows } => {
                 ("sliding_window", format!("{length_ms}/{sub_windows}"))
             }
-            Self::TokenBucket { amount, every_ms } => {
-                ("token_bucket", reduced(*amount, *every_ms).1.to_string())
-            }
+            Self::TokenBucket { .. } => ("token_bucket", String::new()),
             Self::Concurrency { .. } => ("concurrency", String::new()),
             Self::Balance => ("balance", String::new()),
         };

@@ -7,8 +7,8 @@ fn calendar(period: Period, zone: &str) -> Calendar {
 
 /// Start and length, in seconds, of the window that an instant lies in.
 fn window(calendar: &Calendar, second: u64) -> (u64, u64) {
-    let [_, start, end, _] = calendar.boundaries_ms(second * 1000);
-    assert!(start <= second * 1000 && second * 1000 < end);
+    let [before, start, end, after] = calendar.boundaries_ms(second * 1000);
+    assert!(before < start && start <= second * 1000 && second * 1000 < end && end < after);
     (start / 1000, (end - start) / 1000)
 }
 
@@ -37,6 +37,27 @@ fn a_day_begins_with_the_jump_over_midnight() {
     assert_eq!(cairo.zone.to_datetime(start).to_string(), "2027-04-30T01:00:00");
     let before = Timestamp::from_millisecond(1_809_035_999_000).unwrap();
     assert_eq!(cairo.zone.to_datetime(before).to_string(), "2027-04-29T23:59:59");
+}
+
+#[test]
+fn midnights_that_are_missing_or_come_twice() {
+    // Toronto, 1919: from 23:30 to 00:30 of the next day.
+    let toronto = calendar(Period::Day, "America/Toronto");
+    let local = |calendar: &Calendar, ms| {
+        calendar.zone.to_datetime(Timestamp::from_millisecond(ms).unwrap()).to_string()
+    };
+    let start = toronto.first_instant(Date::constant(1919, 3, 31));
+    assert_eq!(local(&toronto, start), "1919-03-31T00:30:00");
+    assert_eq!(local(&toronto, start - 1), "1919-03-30T23:29:59.999");
+    // St. John's, 2008: from 00:01 back to 23:01 of the day before, so that midnight comes twice.
+    let st_johns = calendar(Period::Day, "America/St_Johns");
+    let start = st_johns.first_instant(Date::constant(2008, 11, 2));
+    assert_eq!(local(&st_johns, start), "2008-11-02T00:00:00");
+    assert_eq!(local(&st_johns, start + 3_600_000), "2008-11-02T00:00:00");
+    // The hour after the change belongs to the new day, whatever its date.
+    let second = u64::try_from(start / 1000).unwrap();
+    assert_eq!(local(&st_johns, start + 1_800_000), "2008-11-01T23:30:00");
+    assert_eq!(window(&st_johns, second + 1_800), (second, 25 * 3600));
 }
 
 #[test]
