@@ -1,6 +1,7 @@
 //! The service itself, without HTTP: policy, store and clock put together.
 
 mod explain;
+mod extend;
 mod reserve;
 mod settle;
 

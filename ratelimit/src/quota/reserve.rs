@@ -205,3 +205,6 @@ fn shown_limit(charge: &Charge, standing: &Standing) -> u64 {
         _ => charge.meter.limit,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use tokengate_api::{
-    Decision, LimitState, Outcome, Reason, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
-    SettleStatus, Usage,
+    Decision, ExtendItem, ExtendStatus, LimitState, Outcome, Reason, ReservationId, ReserveRequest,
+    ReserveResponse, SettleItem, SettleStatus, Usage,
 };
 
 use super::*;
@@ -232,6 +232,41 @@ async fn explain_shows_one_row_per_key_and_asks_for_the_plan() {
     assert_eq!(service.quota.explain(&asked("two", None, Some("free"))).await.unwrap().plan, "free");
 }
 
+#[tokio::test]
+async fn an_open_reservation_is_extended() {
+    let service = service();
+    let account = service.quota.reserve(&request(1, 10, Some(20))).await.account;
+    let item = |number: u8, account: &str, total| ExtendItem {
+        id: ReservationId::from_bytes([number; 16]),
+        account: account.to_owned(),
+        hold_output_tokens: Some(total),
+        lease: true,
+    };
+    let items = [
+        item(9, &account, 30),
+        item(1, "not an account", 30),
+        item(1, &account, 91),
+        item(1, &account, 30),
+        item(1, &account, 25),
+    ];
+    let response = service.quota.extend(&items).await.unwrap();
+    let results: Vec<_> =
+        response.results.iter().map(|result| (result.status, result.hold_output_tokens)).collect();
+    use ExtendStatus::*;
+    assert_eq!(
+        results,
+        [(Unknown, None), (Unknown, None), (Deny, None), (Allow, Some(30)), (Allow, Some(30))]
+    );
+    assert!(response.results.iter().zip(&items).all(|(result, item)| result.id == item.id));
+    assert_eq!(service.used("tpm").await, 40);
+    assert_eq!(service.settle(item_used(1, 7)).await, SettleStatus::Settled);
+    assert_eq!(service.used("tpm").await, 7);
+}
+
+fn item_used(number: u8, output: u64) -> SettleItem {
+    item(number, Outcome::Used, Some(output))
+}
+
 /// Fails every call; keeps what it was asked to settle.
 #[derive(Default)]
 struct Broken(Mutex<Vec<Settlement>>);
@@ -293,5 +328,12 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     let sent = store.0.lock().unwrap().first().cloned().unwrap();
     assert_eq!((sent.id, sent.attempt), (ReservationId::from_bytes([1; 16]), Some(1)));
     assert!(quota.settle(&[item(1, Outcome::Held, None)]).await.is_err());
+    let extend = ExtendItem {
+        id: ReservationId::from_bytes([1; 16]),
+        account: Tag::account("t").to_string(),
+        hold_output_tokens: None,
+        lease: true,
+    };
+    assert!(quota.extend(&[extend]).await.is_err());
     assert!(!quota.ready().await);
 }

@@ -24,6 +24,11 @@ impl Keys {
         format!("{}:{{{home}}}:b:{}:{}", self.prefix, bucket.limit, bucket.subject)
     }
 
+    /// Used for a moment at the start.
+    pub fn self_test(&self, account: Tag) -> String {
+        format!("{}:{{{account}}}:t", self.prefix)
+    }
+
     /// Top-ups of a balance.
     pub fn grants(&self, account: Tag, bucket: BucketId) -> String {
         format!("{}:{{{account}}}:g:{}:{}", self.prefix, bucket.limit, bucket.subject)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A real server on a free port, which ends with the test.
 pub struct RedisServer {
     child: Child,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     pub url: String,
 }
 
@@ -43,7 +43,7 @@ impl RedisServer {
                 .get_connection_with_timeout(Duration::from_secs(2))
                 .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
             if answered.is_ok() {
-                return Some(Self { child, _directory: directory, url });
+                return Some(Self { child, directory, url });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -56,6 +56,11 @@ impl RedisServer {
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    /// Takes the directory away that snapshots are written to.
+    pub fn lose_directory(&self) {
+        std::fs::remove_dir_all(self.directory.path()).unwrap();
     }
 
     pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
