@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::limits::Gauge;
+use crate::policy::Identity;
 use crate::store::tests::{Amount, hold, requests, tokens};
 
 const SLOTS: Algorithm = Algorithm::Concurrency { lease_ms: 60_000 };
@@ -20,7 +21,7 @@ fn decision(limits: &[(Amount, Metric, Wait)]) -> (RequestPlan, Reserved) {
     let plan = RequestPlan {
         hold: hold(1, &charges),
         model: None,
-        plan: "plan".to_owned(),
+        identity: Identity { tenant: "tenant".to_owned(), plan: "plan".to_owned(), user: None },
         labels: limits.iter().enumerate().map(label).collect(),
     };
     let standing = |(_, _, wait): &(Amount, Metric, Wait)| Standing {
@@ -111,7 +112,8 @@ fn a_missing_store_is_answered_by_each_limits_mode() {
     ] {
         let releases = ReleaseQueue::default();
         let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), Lifetimes::default()));
-        let quota = Quota::new(Policy::load(file.as_ref()).unwrap(), store, releases.clone());
+        let quota =
+            Quota::new(Policy::load(file.as_ref()).unwrap(), store, releases.clone(), Arc::new(SystemClock));
         let limits: Vec<_> = charges.iter().map(|amount| (*amount, Metric::Tokens, Wait::No)).collect();
         let plan = self::decision(&limits).0;
         let answer = quota.undecided(&plan, &StoreError::Timeout, quota.answer(Decision::Deny));
