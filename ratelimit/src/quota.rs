@@ -10,29 +10,47 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 pub use explain::{ExplainError, ExplainedLimit, Explanation};
 pub use settle::SettleError;
 
 use crate::policy::Policy;
 use crate::release_queue::ReleaseQueue;
 use crate::store::Store;
+use crate::telemetry::Telemetry;
 
 /// What the store may take of a settle, an explain or a health check. The filter waits 1 s for a settle.
 pub const STORE_TIME: Duration = Duration::from_millis(800);
 
 pub struct Quota {
-    policy: Policy,
+    policy: ArcSwap<Policy>,
     store: Arc<dyn Store>,
     releases: ReleaseQueue,
+    telemetry: Telemetry,
 }
 
 impl Quota {
     pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue) -> Self {
-        Self { policy, store, releases }
+        Self { policy: ArcSwap::from_pointee(policy), store, releases, telemetry: Telemetry::default() }
     }
 
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// Tells these metrics and events instead of nobody.
+    pub fn with_telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The policy in force. A decision keeps the one it began with.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Decides by another policy from now on.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.policy.store(Arc::new(policy));
     }
 
     /// Whether the store answers.

@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 ///
 /// It decides nothing else: name, plan and limits of a request are the service's own lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelList {
     pub policy_version: String,
     pub models: Vec<ModelInfo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelInfo {
     /// The canonical quota name.
     pub name: String,
@@ -33,6 +35,7 @@ pub struct ModelInfo {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutputLimit {
     #[serde(default)]
     pub missing: MissingOutputLimit,
@@ -40,6 +43,7 @@ pub struct OutputLimit {
 
 /// What to hold when the client gives no output limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOutputLimit {
     /// `default_output_tokens`; the request is forwarded as it is and may end in debt.

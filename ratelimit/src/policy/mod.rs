@@ -7,7 +7,7 @@ mod limits;
 mod models;
 mod read;
 mod warnings;
-mod yaml;
+pub(crate) mod yaml;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
-use crate::policy::{Caller, Dimension};
+use crate::policy::{Caller, Dimension, Policy};
 use crate::request_plan::{Subject, applying};
 use crate::store::StoreError;
 use crate::tag::Tag;
@@ -62,7 +62,8 @@ impl Quota {
         model: Option<&str>,
         plan: Option<&str>,
     ) -> Result<Explanation, ExplainError> {
-        let keys = self.policy.keys_of(tenant);
+        let policy = self.policy();
+        let keys = policy.keys_of(tenant);
         if keys.is_empty() {
             return Err(ExplainError::UnknownTenant);
         }
@@ -70,18 +71,18 @@ impl Quota {
             None => None,
             // The canonical name first: it need not be a name that clients use.
             Some(name) => Some(
-                self.policy
+                policy
                     .models
                     .iter()
                     .find(|model| model.name == name)
-                    .or_else(|| self.policy.model(name).map(|(_, model)| model))
+                    .or_else(|| policy.model(name).map(|(_, model)| model))
                     .ok_or(ExplainError::UnknownModel)?
                     .name
                     .as_str(),
             ),
         };
         let plan = one_plan(&keys, plan)?;
-        let rows = self.rows(&keys, &plan, model);
+        let rows = rows(&policy, &keys, &plan, model);
         let buckets: Vec<_> =
             rows.iter().map(|row| (row.subject.bucket(row.limit), row.limit.window_ms)).collect();
         let state = self.store.explain(Tag::account(tenant), Tag::model(model), &buckets, STORE_TIME).await?;
@@ -96,7 +97,7 @@ impl Quota {
             window_ms: row.limit.window_ms,
         };
         Ok(Explanation {
-            policy_version: self.policy.version.clone(),
+            policy_version: policy.version.clone(),
             version: VERSION,
             git_hash: GIT_HASH,
             tenant: tenant.to_owned(),
@@ -107,26 +108,26 @@ impl Quota {
             open_tokens: state.open_tokens,
         })
     }
+}
 
-    fn rows<'a>(
-        &'a self,
-        keys: &[(&'a str, &'a Caller)],
-        plan: &str,
-        model: Option<&'a str>,
-    ) -> Vec<Row<'a>> {
-        let subjects: Vec<_> = keys
-            .iter()
-            .filter(|(_, caller)| caller.plan == plan)
-            .map(|(key_hash, caller)| Subject { caller, key_hash, model })
-            .collect();
-        let Some(first) = subjects.first() else { return Vec::new() };
-        let rows_of = |(limit, amount): (&'a crate::policy::Limit, u64)| {
-            let per_key = limit.per.contains(&Dimension::Key);
-            let subjects = if per_key { subjects.as_slice() } else { std::slice::from_ref(first) };
-            subjects.iter().map(|subject| Row { limit, amount, subject: *subject }).collect::<Vec<_>>()
-        };
-        applying(&self.policy, first).flat_map(rows_of).collect()
-    }
+fn rows<'a>(
+    policy: &'a Policy,
+    keys: &[(&'a str, &'a Caller)],
+    plan: &str,
+    model: Option<&'a str>,
+) -> Vec<Row<'a>> {
+    let subjects: Vec<_> = keys
+        .iter()
+        .filter(|(_, caller)| caller.plan == plan)
+        .map(|(key_hash, caller)| Subject { caller, key_hash, model })
+        .collect();
+    let Some(first) = subjects.first() else { return Vec::new() };
+    let rows_of = |(limit, amount): (&'a crate::policy::Limit, u64)| {
+        let per_key = limit.per.contains(&Dimension::Key);
+        let subjects = if per_key { subjects.as_slice() } else { std::slice::from_ref(first) };
+        subjects.iter().map(|subject| Row { limit, amount, subject: *subject }).collect::<Vec<_>>()
+    };
+    applying(policy, first).flat_map(rows_of).collect()
 }
 
 struct Row<'a> {

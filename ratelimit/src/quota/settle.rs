@@ -3,6 +3,7 @@ use tracing::{debug, warn};
 
 use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
+use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_request};
 use crate::store::{Booking, Closing, Settled, Settlement, StoreError};
@@ -25,7 +26,8 @@ impl Quota {
     /// # Errors
     /// The store failed for at least one item: the whole batch should come again.
     pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
-        let settlements: Vec<_> = items.iter().map(|item| self.settlement(item)).collect();
+        let policy = self.policy();
+        let settlements: Vec<_> = items.iter().map(|item| settlement(&policy, item)).collect();
         let batch: Vec<_> = settlements.iter().flatten().cloned().collect();
         let answers = self.store.settle(&batch, STORE_TIME).await;
         if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
@@ -48,32 +50,33 @@ impl Quota {
             } else {
                 debug!(id = %item.id, ?settled, outcome = ?item.outcome, "settle");
             }
-            results.push(SettleResult { id: item.id.clone(), status: status(settled) });
+            let status = status(settled);
+            let account = settlement.as_ref().map(|settlement| settlement.account);
+            self.telemetry.settled(&policy, item, status, account, None);
+            results.push(SettleResult { id: item.id.clone(), status });
         }
-        Ok(SettleResponse { results, policy_version: self.policy.version.clone() })
+        Ok(SettleResponse { results, policy_version: policy.version.clone() })
     }
+}
 
-    /// Nothing when neither `account` nor `reserve` tells whose reservation it is.
-    fn settlement(&self, item: &SettleItem) -> Option<Settlement> {
-        let plan = item.reserve.as_ref().and_then(|request| plan_request(&self.policy, request).ok());
-        let by_key = || {
-            let caller = self.policy.keys.get(&item.reserve.as_ref()?.key_hash)?;
-            Some(Tag::account(&caller.tenant))
-        };
-        let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
-        let closing = closing(item);
-        Some(Settlement {
-            id: item.id.clone(),
-            account,
-            closing,
-            attempt: None,
-            age_ms: item.age_ms,
-            queued_ms: item.queued_ms,
-            booking: plan
-                .filter(|plan| plan.hold.account == account)
-                .and_then(|plan| bookings(&plan, closing)),
-        })
-    }
+/// Nothing when neither `account` nor `reserve` tells whose reservation it is.
+fn settlement(policy: &Policy, item: &SettleItem) -> Option<Settlement> {
+    let plan = item.reserve.as_ref().and_then(|request| plan_request(policy, request).ok());
+    let by_key = || {
+        let caller = policy.keys.get(&item.reserve.as_ref()?.key_hash)?;
+        Some(Tag::account(&caller.tenant))
+    };
+    let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
+    let closing = closing(item);
+    Some(Settlement {
+        id: item.id.clone(),
+        account,
+        closing,
+        attempt: None,
+        age_ms: item.age_ms,
+        queued_ms: item.queued_ms,
+        booking: plan.filter(|plan| plan.hold.account == account).and_then(|plan| bookings(&plan, closing)),
+    })
 }
 
 fn closing(item: &SettleItem) -> Closing {

@@ -1,0 +1,102 @@
+//! Where usage events go.
+
+mod file;
+mod http;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::AsyncWriteExt;
+
+pub use self::file::FileSink;
+pub use self::http::HttpSink;
+
+/// Why events were not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SinkError {
+    /// For now: they should come again.
+    #[error("{0}")]
+    Away(String),
+    /// For good.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What `--events` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkKind {
+    None,
+    Stdout,
+    File(std::path::PathBuf),
+    Http(hyper::Uri),
+}
+
+impl FromStr for SinkKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => return Ok(Self::None),
+            "stdout" => return Ok(Self::Stdout),
+            _ => {}
+        }
+        if let Some(path) = text.strip_prefix("file:").filter(|path| !path.is_empty()) {
+            return Ok(Self::File(path.into()));
+        }
+        match text.parse::<hyper::Uri>() {
+            Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() => {
+                Ok(Self::Http(uri))
+            }
+            _ => Err("write none, stdout, file:PATH, http://HOST/PATH or https://HOST/PATH".to_owned()),
+        }
+    }
+}
+
+pub enum Sink {
+    Stdout,
+    File(FileSink),
+    Http(Box<HttpSink>),
+}
+
+impl Sink {
+    /// Writes all lines, each followed by a newline, or says that they are to come again.
+    pub async fn write(&mut self, lines: &[String]) -> Result<(), SinkError> {
+        match self {
+            Self::Stdout => {
+                let mut stdout = tokio::io::stdout();
+                let written = async {
+                    stdout.write_all(joined(lines).as_bytes()).await?;
+                    stdout.flush().await
+                };
+                written.await.map_err(|error| SinkError::Away(error.to_string()))
+            }
+            Self::File(sink) => sink.write(joined(lines)).await,
+            Self::Http(sink) => sink.write(joined(lines)).await,
+        }
+    }
+}
+
+/// Newline-delimited JSON.
+fn joined(lines: &[String]) -> String {
+    let mut text = String::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Tells a file sink that its file was moved away.
+#[derive(Clone, Debug, Default)]
+pub struct Reopen(Arc<AtomicBool>);
+
+impl Reopen {
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn asked(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
