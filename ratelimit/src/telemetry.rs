@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokengate_api::{SettleItem, SettleStatus};
 
-use crate::events::{Events, HeldRecord, Settlement};
+use crate::events::{Events, HeldRecord, SettleFacts};
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::tag::Tag;
@@ -35,7 +35,7 @@ impl Telemetry {
         self.metrics.settled(item, status, model, record.map(|record| record.tokens));
         let charged = matches!(status, SettleStatus::Settled | SettleStatus::Booked);
         if let (Some(events), Some(account), true) = (&self.events, account, charged) {
-            events.settled(&Settlement { item, status, account, model, record, policy });
+            events.settled(&SettleFacts { item, status, account, model, record, policy });
         }
     }
 }

@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 
 use super::args::{ServeArgs, size};
 use crate::clock::SystemClock;
-use crate::events::sink::{FileSink, HttpSink, Reopen, Sink, SinkKind};
+use crate::events::sink::{FileSink, HttpSink, Reopen, Sink, SinkKind, StdoutSink};
 use crate::events::{Events, PseudonymKey, Queue, send};
 use crate::metrics::Metrics;
 
@@ -31,18 +31,18 @@ pub struct Outlet {
 /// Opens the sink and starts to send; nothing when no events are wanted.
 pub fn outlet(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Option<Outlet>, EventsError> {
     let reopen = Reopen::default();
-    let sink = match &args.events {
+    let sink: Box<dyn Sink> = match &args.events {
         SinkKind::None => return Ok(None),
-        SinkKind::Stdout => Sink::Stdout,
+        SinkKind::Stdout => Box::new(StdoutSink),
         SinkKind::File(path) => {
             let file = FileSink::open(path, reopen.clone())
                 .map_err(|source| EventsError::File { path: path.display().to_string(), source })?;
-            Sink::File(file)
+            Box::new(file)
         }
         SinkKind::Http(uri) => {
             let token = args.events_token.as_ref().map(|token| token.0.as_str());
             let sink = HttpSink::new(uri.clone(), token, system_tls()).map_err(|_| EventsError::Token)?;
-            Sink::Http(Box::new(sink))
+            Box::new(sink)
         }
     };
     let key = args.events_key.as_ref().and_then(|key| PseudonymKey::new(&key.0));

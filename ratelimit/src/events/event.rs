@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::tag::Tag;
 
 /// What an event is made from.
-pub struct Settlement<'a> {
+pub struct SettleFacts<'a> {
     pub item: &'a SettleItem,
     pub status: SettleStatus,
     pub account: Tag,
@@ -65,8 +65,8 @@ pub struct UsageEvent {
 }
 
 impl UsageEvent {
-    pub fn of(settlement: &Settlement<'_>, key: &PseudonymKey, now_ms: u64) -> Self {
-        let Settlement { item, record, policy, .. } = settlement;
+    pub fn of(facts: &SettleFacts<'_>, key: &PseudonymKey, now_ms: u64) -> Self {
+        let SettleFacts { item, record, policy, .. } = facts;
         let of_record = |record: &HeldRecord| {
             policy.plans.keys().find(|name| Tag::plan(name) == record.plan).map(String::as_str)
         };
@@ -74,15 +74,15 @@ impl UsageEvent {
         let held = record.map(|record| record.tokens);
         Self {
             id: item.id.to_string(),
-            status: settlement.status,
+            status: facts.status,
             outcome: item.outcome,
             sent: item.sent,
             reserved_at: record
                 .map_or_else(|| now_ms.saturating_sub(item.age_ms), |record| record.reserved_at_ms),
             settled_at: now_ms,
-            tenant: key.pseudonym(settlement.account),
+            tenant: key.pseudonym(facts.account),
             plan: record.and_then(of_record).or_else(of_reserve).map(str::to_owned),
-            model: settlement.model.map(str::to_owned),
+            model: facts.model.map(str::to_owned),
             estimate_tokens: held,
             usage: item.usage,
             charged_tokens: match (item.outcome, &item.usage) {

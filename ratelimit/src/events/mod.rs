@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-pub use event::{HeldRecord, Settlement, UsageEvent};
+pub use event::{HeldRecord, SettleFacts, UsageEvent};
 pub use pseudonym::PseudonymKey;
 pub use queue::Queue;
 pub use sender::send;
@@ -40,8 +40,8 @@ impl Events {
     }
 
     /// Queues the event of a settlement that changed what is charged.
-    pub fn settled(&self, settlement: &Settlement<'_>) {
-        let event = UsageEvent::of(settlement, &self.key, self.clock.now_ms());
+    pub fn settled(&self, facts: &SettleFacts<'_>) {
+        let event = UsageEvent::of(facts, &self.key, self.clock.now_ms());
         match serde_json::to_string(&event) {
             Ok(line) => self.queue.push(line),
             // Numbers and names only: there is no event that cannot be written.

@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 static FAILED: Quiet = Quiet::new();
 
 /// Offers what waits to the sink, for ever: again and again until it is taken or refused for good.
-pub async fn send(queue: Queue, mut sink: Sink) {
+pub async fn send(queue: Queue, mut sink: Box<dyn Sink>) {
     let mut pause = FIRST_PAUSE;
     let mut failing = false;
     loop {

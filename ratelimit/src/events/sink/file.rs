@@ -2,7 +2,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Reopen, SinkError};
+use async_trait::async_trait;
+
+use super::{Reopen, Sink, SinkError, joined};
 
 /// Appends to a file. Whoever rotates it moves it away and asks for it to be opened again.
 pub struct FileSink {
@@ -19,13 +21,17 @@ impl FileSink {
     pub fn open(path: &Path, reopen: Reopen) -> io::Result<Self> {
         Ok(Self { file: Some(open(path)?), path: path.to_owned(), reopen, torn: false })
     }
+}
 
-    pub async fn write(&mut self, text: String) -> Result<(), SinkError> {
+#[async_trait]
+impl Sink for FileSink {
+    async fn write(&mut self, lines: &[String]) -> Result<(), SinkError> {
         let away = |error: io::Error, path: &Path| SinkError::Away(format!("{}: {error}", path.display()));
         let file = match self.file.take() {
             Some(file) if !self.reopen.asked() => file,
             _ => open(&self.path).map_err(|error| away(error, &self.path))?,
         };
+        let text = joined(lines);
         let text = if self.torn { format!("\n{text}") } else { text };
         // A disk may take its time.
         let written = tokio::task::spawn_blocking(move || {

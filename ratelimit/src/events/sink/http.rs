@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue};
@@ -9,7 +10,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::SinkError;
+use super::{Sink, SinkError, joined};
 
 /// From the connection to the end of the answer.
 const TIME: Duration = Duration::from_secs(10);
@@ -41,14 +42,17 @@ impl HttpSink {
         let client = Client::builder(TokioExecutor::new()).build(connector.build());
         Ok(Self { client, uri, authorization })
     }
+}
 
-    pub async fn write(&self, text: String) -> Result<(), SinkError> {
+#[async_trait]
+impl Sink for HttpSink {
+    async fn write(&mut self, lines: &[String]) -> Result<(), SinkError> {
         let mut request = Request::post(self.uri.clone()).header(CONTENT_TYPE, "application/x-ndjson");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         let request = request
-            .body(Full::new(Bytes::from(text)))
+            .body(Full::new(Bytes::from(joined(lines))))
             .map_err(|error| SinkError::Refused(error.to_string()))?;
         let answered = async {
             // The errors of the client name what failed, not what was sent.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 
 pub use self::file::FileSink;
@@ -53,27 +54,25 @@ impl FromStr for SinkKind {
     }
 }
 
-pub enum Sink {
-    Stdout,
-    File(FileSink),
-    Http(Box<HttpSink>),
+/// A place that takes events.
+#[async_trait]
+pub trait Sink: Send {
+    /// Takes all lines, or says that they are to come again.
+    async fn write(&mut self, lines: &[String]) -> Result<(), SinkError>;
 }
 
-impl Sink {
-    /// Writes all lines, each followed by a newline, or says that they are to come again.
-    pub async fn write(&mut self, lines: &[String]) -> Result<(), SinkError> {
-        match self {
-            Self::Stdout => {
-                let mut stdout = tokio::io::stdout();
-                let written = async {
-                    stdout.write_all(joined(lines).as_bytes()).await?;
-                    stdout.flush().await
-                };
-                written.await.map_err(|error| SinkError::Away(error.to_string()))
-            }
-            Self::File(sink) => sink.write(joined(lines)).await,
-            Self::Http(sink) => sink.write(joined(lines)).await,
-        }
+/// One line each on standard output.
+pub struct StdoutSink;
+
+#[async_trait]
+impl Sink for StdoutSink {
+    async fn write(&mut self, lines: &[String]) -> Result<(), SinkError> {
+        let mut stdout = tokio::io::stdout();
+        let written = async {
+            stdout.write_all(joined(lines).as_bytes()).await?;
+            stdout.flush().await
+        };
+        written.await.map_err(|error| SinkError::Away(error.to_string()))
     }
 }
 
