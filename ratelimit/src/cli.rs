@@ -29,6 +29,8 @@ struct Cli {
 enum Command {
     /// Answer filters and operators until stopped by SIGTERM or SIGINT.
     Serve(Box<ServeArgs>),
+    /// Print the HTTP interface as an OpenAPI 3.1 document, JSON.
+    Openapi,
     /// Read a policy and say what it contains, or what is wrong with it (exit code 1).
     Check {
         /// The policy, YAML.
@@ -42,6 +44,10 @@ pub fn run() -> ExitCode {
     let parsed =
         config_file::matches(Cli::command(), &arguments).and_then(|m| Ok(Cli::from_arg_matches(&m)?.command));
     let outcome = match parsed {
+        Ok(Command::Openapi) => {
+            println!("{:#}", *crate::openapi::DOCUMENT);
+            Ok(())
+        }
         Ok(Command::Check { file }) => check(&file),
         Ok(Command::Serve(args)) => serve::serve(*args).map_err(|error| error.to_string()),
         Err(ArgumentsError::Clap(error)) => error.exit(),

@@ -11,6 +11,7 @@ pub mod events;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod openapi;
 pub mod policy;
 pub mod quiet;
 pub mod quota;

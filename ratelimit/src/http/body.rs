@@ -8,6 +8,9 @@ use tokengate_api::{MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 use super::{Api, ApiError};
 use crate::metrics::Overload;
 
+/// Of dialects and endpoints, in bytes.
+const LONGEST_NAME: usize = 64;
+
 /// A whole body, read within its time, as JSON.
 pub struct JsonBody<T>(pub T);
 
@@ -70,6 +73,12 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if request.key_hash.len() != 64 || !request.key_hash.bytes().all(hex) {
         return Err(ApiError::bad("key_hash", "must be 64 lower-case hex digits"));
+    }
+    for (field, name) in [("dialect", &request.dialect), ("endpoint", &request.endpoint)] {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+            return Err(ApiError::bad(field, "must be 1 to 64 letters, digits or ._-/"));
+        }
     }
     if request.choices == 0 {
         return Err(ApiError::bad("choices", "must be at least 1"));

@@ -15,14 +15,19 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use tokengate_api::{MODELS_PATH, RESERVE_PATH, SETTLE_PATH};
+use tokengate_api::{
+    MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH, SettleItem,
+    SettleResponse,
+};
 
 pub use auth::{Asked, Token, check as check_token};
 pub use error::{ApiError, ErrorBody, method_not_allowed, not_found};
 pub use server::serve;
 
+use crate::openapi::{Operation, Route, routed};
 use crate::quota::Quota;
 
 /// What a port may be made to do.
@@ -59,13 +64,27 @@ pub struct Api {
     body_time: Duration,
 }
 
-/// The endpoints of the filter. With a token, every call has to bring it.
+/// The endpoints of the filter.
+pub fn routes() -> Vec<Route<Api>> {
+    vec![
+        Operation::new(Method::GET, MODELS_PATH, "models", "How to count and bound requests, by model")
+            .gives::<ModelList>("All models of the policy.")
+            .by(get(handlers::models)),
+        Operation::new(Method::POST, RESERVE_PATH, "reserve", "Decide a request and hold what it may use")
+            .takes::<ReserveRequest>()
+            .gives::<ReserveResponse>("The decision; a refusal is an answer like any other.")
+            .by(post(handlers::reserve)),
+        Operation::new(Method::POST, SETTLE_PATH, "settle", "Replace holds by what was used, at most 256")
+            .takes::<Vec<SettleItem>>()
+            .gives::<SettleResponse>("What became of each item.")
+            .by(post(handlers::settle)),
+    ]
+}
+
+/// Serves [`routes`]. With a token, every call has to bring it.
 pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Router {
     let metrics = Arc::clone(&quota.telemetry().metrics);
-    Router::new()
-        .route(MODELS_PATH, get(handlers::models))
-        .route(RESERVE_PATH, post(handlers::reserve))
-        .route(SETTLE_PATH, post(handlers::settle))
+    routed(routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(bounds.body_bytes))

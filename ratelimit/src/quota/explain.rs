@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokengate_api::Metric;
 
@@ -11,7 +12,7 @@ use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
 
 /// How a tenant stands with a model, for operators.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     pub policy_version: String,
     pub version: &'static str,
@@ -26,7 +27,7 @@ pub struct Explanation {
     pub open_tokens: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedLimit {
     pub name: String,
     pub scope: BTreeMap<String, String>,
