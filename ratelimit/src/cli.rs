@@ -1,13 +1,17 @@
 //! The command line. What cannot start says so in one line on stderr and exits with 1.
 
+mod args;
 mod check;
+mod config_file;
+mod events;
+mod secret;
 mod serve;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use args::ServeArgs;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use config_file::ArgumentsError;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TOKENGATE_GIT_HASH"), ")");
 
@@ -23,81 +27,26 @@ struct Cli {
 enum Command {
     /// Answer filters and operators until stopped by SIGTERM or SIGINT.
     Serve(Box<ServeArgs>),
+    /// Print the HTTP interface as an OpenAPI 3.1 document, JSON.
+    Openapi,
     /// Read a policy and say what it contains, or what is wrong with it (exit code 1).
     Check(check::CheckArgs),
 }
 
-#[derive(Debug, Args)]
-struct ServeArgs {
-    /// The policy, YAML: models, plans, keys and limits.
-    #[arg(long, value_name = "FILE", env = "TOKENGATE_POLICY")]
-    policy: PathBuf,
-
-    /// Where filters call: HTTP/1.1 or HTTP/2 without TLS. Meant for a private network.
-    #[arg(long, value_name = "ADDRESS:PORT", env = "TOKENGATE_LISTEN", default_value = "127.0.0.1:8090")]
-    listen: SocketAddr,
-
-    /// Where operators look: /healthz, /readyz, /v1/explain.
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "TOKENGATE_ADMIN_LISTEN",
-        default_value = "127.0.0.1:8091"
-    )]
-    admin_listen: SocketAddr,
-
-    /// Where the counts live. Memory: in this process, lost when it ends.
-    #[arg(long, value_enum, env = "TOKENGATE_STORE", default_value = "memory")]
-    store: StoreKind,
-
-    /// Redis 6.2 or newer: redis://[user:password@]host:port[/database].
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOKENGATE_REDIS_URL",
-        hide_env_values = true,
-        default_value = "redis://127.0.0.1:6379"
-    )]
-    redis_url: Secret,
-
-    /// Bearer token that filters must bring; best given by the environment. None: not asked for.
-    #[arg(long, value_name = "TOKEN", env = "TOKENGATE_TOKEN", hide_env_values = true)]
-    token: Option<Secret>,
-
-    /// What to log: error, warn, info, debug, or a tracing filter.
-    #[arg(long, value_name = "FILTER", env = "TOKENGATE_LOG", default_value = "info")]
-    log: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StoreKind {
-    Memory,
-    Redis,
-}
-
-/// A value that must not be printed.
-#[derive(Clone)]
-struct Secret(String);
-
-impl std::str::FromStr for Secret {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
-    }
-}
-
 /// Runs the program with the arguments of this process.
 pub fn run() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Check(args) => check::check(&args),
-        Command::Serve(args) => serve::serve(*args).map_err(|error| error.to_string()),
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let parsed =
+        config_file::matches(Cli::command(), &arguments).and_then(|m| Ok(Cli::from_arg_matches(&m)?.command));
+    let outcome = match parsed {
+        Ok(Command::Openapi) => {
+            println!("{:#}", *crate::openapi::DOCUMENT);
+            Ok(())
+        }
+        Ok(Command::Check(args)) => check::check(&args),
+        Ok(Command::Serve(args)) => serve::serve(*args).map_err(|error| error.to_string()),
+        Err(ArgumentsError::Clap(error)) => error.exit(),
+        Err(ArgumentsError::File(message)) => Err(message),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,16 +7,21 @@
 pub mod admin;
 pub mod cli;
 pub mod clock;
+pub mod events;
 pub mod http;
 pub mod limits;
+pub mod metrics;
+pub mod openapi;
 pub mod policy;
 pub mod quiet;
 pub mod quota;
 pub mod release_queue;
+pub mod reload;
 pub mod request_plan;
 pub mod store;
 pub mod subject;
 pub mod tag;
+pub mod telemetry;
 
 /// Version of the package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

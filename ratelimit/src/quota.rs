@@ -11,6 +11,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
 pub use settle::SettleError;
 
@@ -18,25 +19,43 @@ use crate::clock::Clock;
 use crate::policy::Policy;
 use crate::release_queue::ReleaseQueue;
 use crate::store::Store;
+use crate::telemetry::Telemetry;
 
 /// What the store may take of a settle, an explain or a health check. The filter waits 1 s for a settle.
 pub const STORE_TIME: Duration = Duration::from_millis(800);
 
 pub struct Quota {
-    policy: Policy,
+    policy: ArcSwap<Policy>,
     store: Arc<dyn Store>,
     releases: ReleaseQueue,
     clock: Arc<dyn Clock>,
+    telemetry: Telemetry,
 }
 
 impl Quota {
     /// The store has a clock of its own; this one places it among a calendar's boundaries.
     pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue, clock: Arc<dyn Clock>) -> Self {
-        Self { policy, store, releases, clock }
+        let policy = ArcSwap::from_pointee(policy);
+        Self { policy, store, releases, clock, telemetry: Telemetry::default() }
     }
 
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// Tells these metrics and events instead of nobody.
+    pub fn with_telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The policy in force. A decision keeps the one it began with.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Decides by another policy from now on.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.policy.store(Arc::new(policy));
     }
 
     /// Whether the store answers.

@@ -47,6 +47,11 @@ impl Tag {
         Self::of("model", [name])
     }
 
+    /// A plan by its name.
+    pub fn plan(name: &str) -> Self {
+        Self::of("plan", [Some(name)])
+    }
+
     /// Reads 16 lower-case hex digits; anything else is nothing.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.as_bytes();

@@ -4,6 +4,7 @@ use crate::ReservationId;
 
 /// One entry of the array that is the body of `POST /v1/extend`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtendItem {
     pub id: ReservationId,
     /// The tag of the reserve's answer.
@@ -18,6 +19,7 @@ pub struct ExtendItem {
 
 /// Answer of `POST /v1/extend`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtendResponse {
     /// One per item, in the same order.
     pub results: Vec<ExtendResult>,
@@ -25,6 +27,7 @@ pub struct ExtendResponse {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtendResult {
     pub id: ReservationId,
     pub status: ExtendStatus,
@@ -34,6 +37,7 @@ pub struct ExtendResult {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExtendStatus {
     Allow,

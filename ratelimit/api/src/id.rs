@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// It is never derived from anything a client sends: a caller who could choose it could settle
 /// somebody else's reservation or make a second request free.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("pattern" = "^[0-9a-f]{32}$")))]
 #[serde(try_from = "String", into = "String")]
 pub struct ReservationId(String);
 

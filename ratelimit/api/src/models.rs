@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// It decides nothing else: name, plan and limits of a request are the service's own lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelList {
     pub policy_version: String,
     pub models: Vec<ModelInfo>,
@@ -18,6 +19,7 @@ pub struct ModelList {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelInfo {
     /// The canonical quota name.
     pub name: String,
@@ -41,6 +43,7 @@ pub struct ModelInfo {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutputLimit {
     #[serde(default)]
     pub missing: MissingOutputLimit,
@@ -48,6 +51,7 @@ pub struct OutputLimit {
 
 /// What to do when the client gives no output limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOutputLimit {
     /// Hold `default_output_tokens` and write it into the request.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a reserve was denied: the `code` of the answer the caller gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "String", into = "String")]
 pub enum Reason {
     /// A request limit of any window that is not a billing period.

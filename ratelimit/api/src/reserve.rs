@@ -6,6 +6,7 @@ use crate::{Reason, ReservationId};
 
 /// Body of `POST /v1/reserve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReserveRequest {
     pub id: ReservationId,
     /// 1, or 2 for the one repeat after a connection failure.
@@ -50,6 +51,7 @@ pub struct ReserveRequest {
 
 /// Who a caller is by a verified token's claims or a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifiedIdentity {
     pub tenant: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +70,7 @@ fn one() -> u32 {
 
 /// Answer of `POST /v1/reserve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReserveResponse {
     pub decision: Decision,
     /// Opaque routing tag: settle and extend give it back. Empty when nothing was held.
@@ -99,6 +102,7 @@ pub struct ReserveResponse {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     Allow,
@@ -109,6 +113,7 @@ pub enum Decision {
 
 /// What an allowed request may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Grant {
     /// Output tokens per choice that are held. The filter lowers the client's own limit to it.
     #[serde(default)]
@@ -120,6 +125,7 @@ pub struct Grant {
 
 /// One limit as it stands for this caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitState {
     pub name: String,
     /// Dimension → value; API keys as the first 8 hex digits of their hash.
@@ -138,6 +144,7 @@ pub struct LimitState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     Requests,

@@ -4,6 +4,7 @@ use crate::{ReservationId, ReserveRequest};
 
 /// One entry of the array that is the body of `POST /v1/settle`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettleItem {
     pub id: ReservationId,
     /// The tag of the reserve's answer; absent when that answer was never seen.
@@ -25,6 +26,7 @@ pub struct SettleItem {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// `usage` is the provider's report.
@@ -39,6 +41,7 @@ pub enum Outcome {
 
 /// Token classes are disjoint: `input` is without cache, `output` is without reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     #[serde(default)]
     pub input: u64,
@@ -65,6 +68,7 @@ impl Usage {
 
 /// Answer of `POST /v1/settle`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettleResponse {
     /// One per item, in the same order.
     pub results: Vec<SettleResult>,
@@ -72,12 +76,14 @@ pub struct SettleResponse {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettleResult {
     pub id: ReservationId,
     pub status: SettleStatus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SettleStatus {
     /// The hold was replaced.

@@ -7,22 +7,25 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-use super::{ServeArgs, StoreKind};
+use super::args::{ServeArgs, StoreKind};
+use super::events::{EventsError, Outlet, outlet};
+use super::secret::Secret;
 use crate::clock::SystemClock;
 use crate::http::Token;
+use crate::metrics::{Metrics, TimedStore};
 use crate::policy::{LoadError, Policy};
 use crate::quota::Quota;
 use crate::release_queue::ReleaseQueue;
+use crate::reload::{self, Reloader};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{ConnectError, RedisStore};
 use crate::store::{Lifetimes, Store};
+use crate::telemetry::Telemetry;
 use crate::{GIT_HASH, VERSION};
-
-/// How long a stopping service waits for calls under way and for releases.
-const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeError {
@@ -30,10 +33,16 @@ pub(super) enum ServeError {
     Policy(#[from] LoadError),
     #[error("the log filter `{0}` cannot be read")]
     LogFilter(String),
+    #[error(
+        "--admin-listen {0} can be reached from elsewhere and there is no --admin-token: set one, or listen on 127.0.0.1"
+    )]
+    OpenAdmin(SocketAddr),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Redis(#[from] ConnectError),
+    #[error(transparent)]
+    Events(#[from] EventsError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -43,23 +52,34 @@ pub(super) fn serve(args: ServeArgs) -> Result<(), ServeError> {
         EnvFilter::builder().parse(&args.log).map_err(|_| ServeError::LogFilter(args.log.clone()))?;
     let terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    if !args.admin_listen.ip().is_loopback() && token(args.admin_token.as_ref()).is_none() {
+        return Err(ServeError::OpenAdmin(args.admin_listen));
+    }
+    // Before it is read: a change in between is then seen at the first look.
+    let seen = reload::content(&args.policy);
     let policy = Policy::load(&args.policy)?;
     for warning in policy.warnings() {
         warn!("policy: {warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(run(args, policy));
+    let outcome = runtime.block_on(run(args, policy, seen));
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-async fn run(args: ServeArgs, policy: Policy) -> Result<(), ServeError> {
+async fn run(args: ServeArgs, policy: Policy, seen: reload::Content) -> Result<(), ServeError> {
+    // Before anybody can be told that it runs: from here on a signal is no accident.
+    let (stop_signal, hangups) = (stop_signal()?, signal(SignalKind::hangup())?);
     let listener = listen(args.listen).await?;
     let admin_listener = listen(args.admin_listen).await?;
-    let store = open_store(&args, &policy).await?;
+    let metrics = Arc::new(Metrics::default());
+    metrics.policy(&policy.version);
+    let outlet = outlet(&args, &metrics)?;
+    let store = open_store(&args, &policy, &metrics).await?;
     let releases = ReleaseQueue::default();
-    let token = args.token.as_ref().and_then(|token| Token::new(&token.0));
     let sender = tokio::spawn(releases.clone().run(Arc::clone(&store)));
+    let (filters, operators) = (token(args.token.as_ref()), token(args.admin_token.as_ref()));
+    let asked = |token: &Option<Token>| if token.is_some() { "asked for" } else { "none" };
     info!(
         version = VERSION,
         git_hash = GIT_HASH,
@@ -67,52 +87,101 @@ async fn run(args: ServeArgs, policy: Policy) -> Result<(), ServeError> {
         listen = %listener.local_addr()?,
         admin_listen = %admin_listener.local_addr()?,
         store = ?args.store,
-        token = if token.is_some() { "asked for" } else { "none" },
+        token = asked(&filters),
+        admin_token = asked(&operators),
         "ready"
     );
 
-    let quota = Arc::new(Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)));
+    let telemetry = Telemetry {
+        metrics: Arc::clone(&metrics),
+        events: outlet.as_ref().map(|outlet| outlet.events.clone()),
+    };
+    let quota = Arc::new(
+        Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)).with_telemetry(telemetry),
+    );
     let (stop, stopping) = watch::channel(false);
-    let api = crate::http::router(Arc::clone(&quota), token);
-    let mut api = tokio::spawn(crate::http::serve(listener, api, told(stopping.clone())));
-    let admin = crate::admin::router(quota);
-    let mut admin = tokio::spawn(crate::http::serve(admin_listener, admin, told(stopping)));
+    let bounds = args.bounds();
+    let api = crate::http::router(Arc::clone(&quota), filters, &bounds);
+    let connections = metrics.connections().clone();
+    let mut api =
+        tokio::spawn(crate::http::serve(listener, api, bounds, connections, told(stopping.clone())));
+    let admin = crate::admin::router(Arc::clone(&quota), operators);
+    let mut admin =
+        tokio::spawn(crate::http::serve(admin_listener, admin, bounds, Default::default(), told(stopping)));
 
-    let signal = stop_signal()?;
+    let pause = (args.policy_poll_ms > 0).then(|| Duration::from_millis(args.policy_poll_ms));
+    let reopen = outlet.as_ref().map(|outlet| outlet.reopen.clone());
+    let reloader = Reloader::new(&args.policy, seen, quota);
+    let follower = tokio::spawn(reload::follow(reloader, pause, hangups, reopen));
+
     tokio::select! {
-        name = signal => info!(signal = name, "stopping"),
-        ended = &mut api => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Into::into),
-        ended = &mut admin => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Into::into),
+        name = stop_signal => info!(signal = name, "stopping"),
+        ended = &mut api => return Err(ended_early(ended)),
+        ended = &mut admin => return Err(ended_early(ended)),
     }
     let _ = stop.send(true);
-    // Connections that stay open are cut: filters send again what was not answered.
+    drain(Duration::from_millis(args.drain_timeout_ms), api, admin, &releases, outlet.as_ref()).await;
+    follower.abort();
+    sender.abort();
+    Ok(())
+}
+
+/// Waits for what was accepted. Connections that stay open are cut: filters send again what was not answered.
+async fn drain(
+    time: Duration,
+    api: JoinHandle<()>,
+    admin: JoinHandle<()>,
+    releases: &ReleaseQueue,
+    outlet: Option<&Outlet>,
+) {
     let drained = async {
         let _ = tokio::join!(api, admin);
-        while !releases.is_empty() {
+        while !releases.is_empty() || outlet.is_some_and(|outlet| !outlet.queue.is_empty()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        info!("stopped with connections or releases still open");
+    if tokio::time::timeout(time, drained).await.is_err() {
+        info!("stopped with connections, releases or usage events left");
     }
-    sender.abort();
-    Ok(())
+    if let Some(outlet) = outlet {
+        outlet.sender.abort();
+        let lost = outlet.queue.abandon();
+        if lost > 0 {
+            warn!(lost, "usage events could not be written before the end");
+        }
+    }
+}
+
+fn ended_early(ended: Result<(), tokio::task::JoinError>) -> ServeError {
+    ServeError::Io(std::io::Error::other(match ended {
+        Ok(()) => "a port was closed".to_owned(),
+        Err(error) => error.to_string(),
+    }))
+}
+
+fn token(secret: Option<&Secret>) -> Option<Token> {
+    secret.and_then(|secret| Token::new(&secret.0))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
 }
 
-async fn open_store(args: &ServeArgs, policy: &Policy) -> Result<Arc<dyn Store>, ServeError> {
+async fn open_store(
+    args: &ServeArgs,
+    policy: &Policy,
+    metrics: &Arc<Metrics>,
+) -> Result<Arc<dyn Store>, ServeError> {
     let lifetimes = Lifetimes::default();
-    match args.store {
-        StoreKind::Memory => Ok(Arc::new(MemoryStore::new(Arc::new(SystemClock), lifetimes))),
+    let clock = Arc::new(SystemClock);
+    let store: Arc<dyn Store> = match args.store {
+        StoreKind::Memory => Arc::new(MemoryStore::new(clock, lifetimes)),
         StoreKind::Redis => {
-            let clock = Arc::new(SystemClock);
             let url = &args.redis_url.0;
-            Ok(Arc::new(RedisStore::connect(url, &policy.key_prefix, clock, lifetimes).await?))
+            Arc::new(RedisStore::connect(url, &policy.key_prefix, clock, lifetimes).await?)
         }
-    }
+    };
+    Ok(Arc::new(TimedStore::new(store, Arc::clone(metrics))))
 }
 
 async fn told(mut stopping: watch::Receiver<bool>) {

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::ApiError;
 
-/// The bearer token that filters have to bring. Kept as its hash: comparing takes the same time whatever is
+/// A bearer token that callers have to bring. Kept as its hash: comparing takes the same time whatever is
 /// sent, and nothing can print it.
 #[derive(Clone)]
 pub struct Token([u8; 32]);
@@ -33,9 +33,28 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Where which token is asked for.
+#[derive(Clone)]
+pub struct Asked {
+    token: Option<Arc<Token>>,
+    /// Paths that are open to all.
+    open: &'static [&'static str],
+}
+
+impl Asked {
+    pub fn on_all(token: Option<Token>) -> Self {
+        Self::but_on(&[], token)
+    }
+
+    pub fn but_on(open: &'static [&'static str], token: Option<Token>) -> Self {
+        Self { token: token.map(Arc::new), open }
+    }
+}
+
 /// Lets a call through when no token is configured, or when it brings the right one exactly once.
-pub async fn check(State(token): State<Option<Arc<Token>>>, request: Request, next: Next) -> Response {
-    if let Some(token) = token {
+pub async fn check(State(asked): State<Asked>, request: Request, next: Next) -> Response {
+    let open = asked.open.contains(&request.uri().path());
+    if let Some(token) = asked.token.filter(|_| !open) {
         let mut sent = request.headers().get_all(AUTHORIZATION).iter();
         let right = match (sent.next(), sent.next()) {
             (Some(value), None) => {

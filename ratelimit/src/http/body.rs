@@ -1,24 +1,42 @@
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use tokengate_api::{MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
-use super::ApiError;
+use super::{Api, ApiError};
+use crate::metrics::Overload;
 
-/// Reads a whole JSON body.
-pub fn json<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
-    let body = body.map_err(|rejection| {
-        let status = rejection.status();
-        let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
-            "the body is too large"
-        } else {
-            "the body could not be read"
+/// Of dialects and endpoints, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// A whole body, read within its time, as JSON.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let Ok(body) = tokio::time::timeout(api.body_time, Bytes::from_request(request, api)).await else {
+            api.quota.telemetry().metrics.refused_call(Overload::SlowBody);
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "", "the body did not come in time"));
         };
-        ApiError::new(status, "", message)
-    })?;
-    let mut reader = serde_json::Deserializer::from_slice(&body);
+        let body = body.map_err(|rejection| {
+            let status = rejection.status();
+            let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
+                "the body is too large"
+            } else {
+                "the body could not be read"
+            };
+            ApiError::new(status, "", message)
+        })?;
+        json(&body).map(Self)
+    }
+}
+
+fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let field = path(error.path());
         let error = error.into_inner();
@@ -70,9 +88,11 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     if request.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
         return Err(ApiError::bad("ip", "must be an address without a port"));
     }
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._".contains(&byte);
-    if request.endpoint.is_empty() || request.endpoint.len() > 64 || !request.endpoint.bytes().all(plain) {
-        return Err(ApiError::bad("endpoint", "must be 1 to 64 lower-case letters, digits, `.` or `_`"));
+    for (field, name) in [("dialect", &request.dialect), ("endpoint", &request.endpoint)] {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+            return Err(ApiError::bad(field, "must be 1 to 64 letters, digits or ._-/"));
+        }
     }
     if request.choices == 0 {
         return Err(ApiError::bad("choices", "must be at least 1"));

@@ -1,9 +1,26 @@
 use axum::Json;
+use axum::http::HeaderValue;
 use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-/// Answer to a call that cannot be carried out: `{"error": {"field", "message"}}`.
+/// The body of an [`ApiError`].
+#[derive(Serialize, JsonSchema)]
+pub struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+/// What is wrong.
+#[derive(Serialize, JsonSchema)]
+pub struct ErrorDetail {
+    /// Path within the body, for example `[2].usage.input`; empty when it is not about one field.
+    pub field: String,
+    pub message: String,
+}
+
+/// Answer to a call that cannot be carried out.
 ///
 /// Never says what a field contained: it may be a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,8 +51,12 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = json!({"error": {"field": self.field, "message": self.message}});
-        (self.status, Json(body)).into_response()
+        let body = ErrorBody { error: ErrorDetail { field: self.field, message: self.message } };
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 

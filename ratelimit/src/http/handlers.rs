@@ -1,23 +1,20 @@
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use tokengate_api::{ModelList, ReserveRequest, ReserveResponse, SettleItem, SettleResponse};
 
-use super::ApiError;
-use super::body::{check_reserve, check_settle, json};
-use crate::quota::Quota;
+use super::body::{JsonBody, check_reserve, check_settle};
+use super::{Api, ApiError};
 
-type Body = Result<Bytes, BytesRejection>;
-
-pub async fn models(State(quota): State<Arc<Quota>>) -> Json<ModelList> {
+/// Models, for choosing a tokenizer and bounding the output.
+pub async fn models(State(Api { quota, .. }): State<Api>) -> Json<ModelList> {
     Json(quota.policy().model_list())
 }
 
-pub async fn reserve(State(quota): State<Arc<Quota>>, body: Body) -> Result<Json<ReserveResponse>, ApiError> {
-    let request: ReserveRequest = json(body)?;
+/// Decides one request and holds what it may use.
+pub async fn reserve(
+    State(Api { quota, .. }): State<Api>,
+    JsonBody(request): JsonBody<ReserveRequest>,
+) -> Result<Json<ReserveResponse>, ApiError> {
     check_reserve(&request)?;
     // A task of its own: a caller that hangs up must not stop a decision half way to the store, where
     // nobody would learn that its answer was lost.
@@ -25,8 +22,11 @@ pub async fn reserve(State(quota): State<Arc<Quota>>, body: Body) -> Result<Json
     decision.await.map(Json).map_err(|_| ApiError::unavailable("the decision was not completed"))
 }
 
-pub async fn settle(State(quota): State<Arc<Quota>>, body: Body) -> Result<Json<SettleResponse>, ApiError> {
-    let items: Vec<SettleItem> = json(body)?;
+/// Replaces holds by what was used.
+pub async fn settle(
+    State(Api { quota, .. }): State<Api>,
+    JsonBody(items): JsonBody<Vec<SettleItem>>,
+) -> Result<Json<SettleResponse>, ApiError> {
     check_settle(&items)?;
     let settled = tokio::spawn(async move { quota.settle(&items).await });
     match settled.await {

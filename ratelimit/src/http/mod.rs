@@ -4,36 +4,92 @@ mod auth;
 mod body;
 mod error;
 mod handlers;
+mod overload;
 mod server;
 
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use tokengate_api::{MODELS_PATH, RESERVE_PATH, SETTLE_PATH};
+use tokengate_api::{
+    MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH, SettleItem,
+    SettleResponse,
+};
 
-pub use auth::Token;
-pub use error::ApiError;
+pub use auth::{Asked, Token, check as check_token};
+pub use error::{ApiError, ErrorBody, method_not_allowed, not_found};
 pub use server::serve;
 
+use crate::openapi::{Operation, Route, routed};
 use crate::quota::Quota;
 
-/// A full batch of settles with their reserves is far below.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// What a port may be made to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Calls that are answered at the same time; more get 503 before their body is read.
+    pub calls: usize,
+    /// Connections; more wait to be accepted.
+    pub connections: usize,
+    /// A full batch of settles with their reserves is far below the default.
+    pub body_bytes: usize,
+    /// From the end of the headers to the end of the body.
+    pub body_time: Duration,
+    /// HTTP/1.1: until a request's headers are there, from the connection or the last answer on.
+    pub header_time: Duration,
+}
 
-/// The endpoints of the filter. With a token, every call has to bring it.
-pub fn router(quota: Arc<Quota>, token: Option<Token>) -> Router {
-    Router::new()
-        .route(MODELS_PATH, get(handlers::models))
-        .route(RESERVE_PATH, post(handlers::reserve))
-        .route(SETTLE_PATH, post(handlers::settle))
-        .fallback(error::not_found)
-        .method_not_allowed_fallback(error::method_not_allowed)
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(axum::middleware::from_fn_with_state(token.map(Arc::new), auth::check))
-        .with_state(quota)
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            calls: 4096,
+            connections: 4096,
+            body_bytes: 1024 * 1024,
+            body_time: Duration::from_secs(5),
+            header_time: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What the handlers work with.
+#[derive(Clone)]
+pub struct Api {
+    quota: Arc<Quota>,
+    body_time: Duration,
+}
+
+/// The endpoints of the filter.
+pub fn routes() -> Vec<Route<Api>> {
+    vec![
+        Operation::new(Method::GET, MODELS_PATH, "models", "How to count and bound requests, by model")
+            .gives::<ModelList>("All models of the policy.")
+            .by(get(handlers::models)),
+        Operation::new(Method::POST, RESERVE_PATH, "reserve", "Decide a request and hold what it may use")
+            .takes::<ReserveRequest>()
+            .gives::<ReserveResponse>("The decision; a refusal is an answer like any other.")
+            .by(post(handlers::reserve)),
+        Operation::new(Method::POST, SETTLE_PATH, "settle", "Replace holds by what was used, at most 256")
+            .takes::<Vec<SettleItem>>()
+            .gives::<SettleResponse>("What became of each item.")
+            .by(post(handlers::settle)),
+    ]
+}
+
+/// Serves [`routes`]. With a token, every call has to bring it.
+pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Router {
+    let metrics = Arc::clone(&quota.telemetry().metrics);
+    routed(routes())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(bounds.body_bytes))
+        .layer(from_fn_with_state(overload::InFlight::new(bounds.calls, metrics), overload::admit))
+        // Outermost: who has no token takes nobody's place.
+        .layer(from_fn_with_state(Asked::on_all(token), check_token))
+        .with_state(Api { quota, body_time: bounds.body_time })
 }

@@ -25,7 +25,7 @@ mod shape;
 mod tenants;
 mod warnings;
 mod watch;
-mod yaml;
+pub(crate) mod yaml;
 
 #[cfg(test)]
 mod tests;

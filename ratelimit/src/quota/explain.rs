@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
 use crate::limits::Gauge;
-use crate::policy::{Caller, Dimension, Identity, Limit};
+use crate::policy::{Caller, Dimension, Identity, Limit, Policy};
 use crate::request_plan::meter;
 use crate::store::StoreError;
 use crate::subject::{Subject, applying};
@@ -13,7 +14,7 @@ use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
 
 /// How a tenant stands with a model, for operators.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     pub policy_version: String,
     pub version: &'static str,
@@ -28,7 +29,7 @@ pub struct Explanation {
     pub open_tokens: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedLimit {
     pub name: String,
     pub scope: BTreeMap<String, String>,
@@ -74,28 +75,29 @@ pub struct Asked<'a> {
 impl Quota {
     /// The limits that apply, and how they stand. A limit per key has one row for each key.
     pub async fn explain(&self, asked: &Asked<'_>) -> Result<Explanation, ExplainError> {
-        let keys = self.policy.keys_of(asked.tenant);
-        if keys.is_empty() && !self.policy.keys.accepts_verified() {
+        let policy = self.policy();
+        let keys = policy.keys_of(asked.tenant);
+        if keys.is_empty() && !policy.keys.accepts_verified() {
             return Err(ExplainError::UnknownTenant);
         }
         let model = match asked.model {
             None => None,
             // The canonical name first: it need not be a name that clients use.
             Some(name) => Some(
-                self.policy
+                policy
                     .models
                     .iter()
                     .find(|model| model.name == name)
-                    .or_else(|| self.policy.model(name).map(|(_, model)| model))
+                    .or_else(|| policy.model(name).map(|(_, model)| model))
                     .ok_or(ExplainError::UnknownModel)?
                     .name
                     .as_str(),
             ),
         };
-        let plan = self.one_plan(asked, &keys)?;
+        let plan = one_plan(&policy, asked, &keys)?;
         let user = asked.user.map(str::to_owned);
         let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
-        let rows = self.rows(asked, &identity, &keys, model);
+        let rows = rows(&policy, asked, &identity, &keys, model);
         let now_ms = self.clock.now_ms();
         let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
         let meters: Vec<_> = rows.iter().map(meter_of).collect();
@@ -113,7 +115,7 @@ impl Quota {
             shadow: !row.limit.enforces(),
         };
         Ok(Explanation {
-            policy_version: self.policy.version.clone(),
+            policy_version: policy.version.clone(),
             version: VERSION,
             git_hash: GIT_HASH,
             tenant: identity.tenant.clone(),
@@ -124,49 +126,49 @@ impl Quota {
             open_tokens: state.open_tokens,
         })
     }
+}
 
-    fn rows<'a>(
-        &'a self,
-        asked: &Asked<'a>,
-        identity: &'a Identity,
-        keys: &[(&'a str, &'a Caller)],
-        model: Option<&'a str>,
-    ) -> Vec<Row<'a>> {
-        let of_plan =
-            |(_, caller): &&(&str, &Caller)| caller.plan == identity.plan || caller.asserts.plan.is_some();
-        let keys: Vec<_> = keys.iter().filter(of_plan).map(|(key, _)| Some(*key)).collect();
-        let keys = if keys.is_empty() { vec![None] } else { keys };
-        let subject = |key| Subject {
-            policy: &self.policy,
-            identity,
-            key,
-            model,
-            endpoint: asked.endpoint.unwrap_or(DEFAULT_ENDPOINT),
-            ip: asked.ip,
-        };
-        let one = subject(None);
-        let rows_of = |(limit, amount): (&'a Limit, u64)| {
-            let by_user = limit.per.contains(&Dimension::User) && identity.user.is_none();
-            let by_key = by_user || limit.per.contains(&Dimension::Key);
-            let keys = if by_key { keys.as_slice() } else { &[None] };
-            keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
-        };
-        applying(&self.policy, &one).flat_map(rows_of).collect()
-    }
+fn rows<'a>(
+    policy: &'a Policy,
+    asked: &Asked<'a>,
+    identity: &'a Identity,
+    keys: &[(&'a str, &'a Caller)],
+    model: Option<&'a str>,
+) -> Vec<Row<'a>> {
+    let of_plan =
+        |(_, caller): &&(&str, &Caller)| caller.plan == identity.plan || caller.asserts.plan.is_some();
+    let keys: Vec<_> = keys.iter().filter(of_plan).map(|(key, _)| Some(*key)).collect();
+    let keys = if keys.is_empty() { vec![None] } else { keys };
+    let subject = |key| Subject {
+        policy,
+        identity,
+        key,
+        model,
+        endpoint: asked.endpoint.unwrap_or(DEFAULT_ENDPOINT),
+        ip: asked.ip,
+    };
+    let one = subject(None);
+    let rows_of = |(limit, amount): (&'a Limit, u64)| {
+        let by_user = limit.per.contains(&Dimension::User) && identity.user.is_none();
+        let by_key = by_user || limit.per.contains(&Dimension::Key);
+        let keys = if by_key { keys.as_slice() } else { &[None] };
+        keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
+    };
+    applying(policy, &one).flat_map(rows_of).collect()
+}
 
-    fn one_plan(&self, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {
-        let of_tenant = self.policy.keys.plans_of(asked.tenant, &self.policy.plans);
-        let plans: BTreeSet<&str> = match keys {
-            [] => of_tenant.iter().map(|plan| plan.as_str()).collect(),
-            keys => keys.iter().map(|(_, caller)| caller.plan.as_str()).collect(),
-        };
-        let listed = || plans.iter().copied().collect::<Vec<_>>().join(", ");
-        match (asked.plan, plans.first()) {
-            (Some(plan), _) if of_tenant.iter().any(|one| *one == plan) => Ok(plan.to_owned()),
-            (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),
-            (None, Some(plan)) if plans.len() == 1 => Ok((*plan).to_owned()),
-            (None, _) => Err(ExplainError::PlanNeeded(listed())),
-        }
+fn one_plan(policy: &Policy, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {
+    let of_tenant = policy.keys.plans_of(asked.tenant, &policy.plans);
+    let plans: BTreeSet<&str> = match keys {
+        [] => of_tenant.iter().map(|plan| plan.as_str()).collect(),
+        keys => keys.iter().map(|(_, caller)| caller.plan.as_str()).collect(),
+    };
+    let listed = || plans.iter().copied().collect::<Vec<_>>().join(", ");
+    match (asked.plan, plans.first()) {
+        (Some(plan), _) if of_tenant.iter().any(|one| *one == plan) => Ok(plan.to_owned()),
+        (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),
+        (None, Some(plan)) if plans.len() == 1 => Ok((*plan).to_owned()),
+        (None, _) => Err(ExplainError::PlanNeeded(listed())),
     }
 }
 

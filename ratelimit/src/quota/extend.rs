@@ -36,7 +36,7 @@ impl Quota {
         };
         Ok(ExtendResponse {
             results: items.iter().zip(&extensions).map(result).collect(),
-            policy_version: self.policy.version.clone(),
+            policy_version: self.policy().version.clone(),
         })
     }
 }

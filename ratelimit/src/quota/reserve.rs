@@ -5,6 +5,7 @@ use tracing::{debug, warn};
 
 use super::Quota;
 use crate::limits::{Algorithm, Wait};
+use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::request_plan::{Label, RequestPlan, plan_request};
 use crate::store::{Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict};
@@ -17,11 +18,19 @@ static NO_DECISION: Quiet = Quiet::new();
 impl Quota {
     /// Decides one request. Always an answer: what goes wrong in the store is a refusal.
     pub async fn reserve(&self, request: &ReserveRequest) -> ReserveResponse {
-        let plan = match plan_request(&self.policy, request, self.clock.now_ms()) {
+        let response = self.decide(request).await;
+        self.telemetry.metrics.decided(&response);
+        response
+    }
+
+    async fn decide(&self, request: &ReserveRequest) -> ReserveResponse {
+        let policy = self.policy();
+        let answer = answer(&policy);
+        let plan = match plan_request(&policy, request, self.clock.now_ms()) {
             Ok(plan) => plan,
-            Err(reason) => return ReserveResponse { reason: Some(reason), ..self.answer(Decision::Deny) },
+            Err(reason) => return ReserveResponse { reason: Some(reason), ..answer },
         };
-        let answer = ReserveResponse { model: plan.model.clone(), ..self.answer(Decision::Deny) };
+        let answer = ReserveResponse { model: plan.model.clone(), ..answer };
         match self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await {
             Ok(reserved) => self.decided(&plan, &reserved, answer),
             Err(error) => self.undecided(&plan, &error, answer),
@@ -58,6 +67,9 @@ impl Quota {
         match reserved.verdict {
             Verdict::Held { grant, replayed } => {
                 debug!(id = %plan.hold.id, replayed, tokens = plan.hold.tokens(), "held");
+                if replayed {
+                    self.telemetry.metrics.replayed();
+                }
                 ReserveResponse {
                     decision: Decision::Allow,
                     account: plan.hold.account.to_string(),
@@ -79,21 +91,22 @@ impl Quota {
             },
         }
     }
+}
 
-    fn answer(&self, decision: Decision) -> ReserveResponse {
-        ReserveResponse {
-            decision,
-            account: String::new(),
-            model: None,
-            grant: Grant::default(),
-            reason: None,
-            refused_by: None,
-            retry_after_ms: None,
-            retry_after_estimated: false,
-            degraded: false,
-            limits: Vec::new(),
-            policy_version: self.policy.version.clone(),
-        }
+/// A deny that says nothing yet.
+fn answer(policy: &Policy) -> ReserveResponse {
+    ReserveResponse {
+        decision: Decision::Deny,
+        account: String::new(),
+        model: None,
+        grant: Grant::default(),
+        reason: None,
+        refused_by: None,
+        retry_after_ms: None,
+        retry_after_estimated: false,
+        degraded: false,
+        limits: Vec::new(),
+        policy_version: policy.version.clone(),
     }
 }
 

@@ -3,6 +3,7 @@ use tracing::{debug, warn};
 
 use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
+use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_request};
 use crate::store::{Booking, Charge, Closing, Settled, Settlement, StoreError};
@@ -26,7 +27,8 @@ impl Quota {
     /// # Errors
     /// The store failed for at least one item: the whole batch should come again.
     pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
-        let settlements: Vec<_> = items.iter().map(|item| self.settlement(item)).collect();
+        let policy = self.policy();
+        let settlements: Vec<_> = items.iter().map(|item| self.settlement(&policy, item)).collect();
         let batch: Vec<_> = settlements.iter().flatten().cloned().collect();
         let answers = self.store.settle(&batch, STORE_TIME).await;
         if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
@@ -49,19 +51,20 @@ impl Quota {
             } else {
                 debug!(id = %item.id, ?settled, outcome = ?item.outcome, "settle");
             }
-            results.push(SettleResult { id: item.id.clone(), status: status(settled) });
+            let status = status(settled);
+            let account = settlement.as_ref().map(|settlement| settlement.account);
+            self.telemetry.settled(&policy, item, status, account, None);
+            results.push(SettleResult { id: item.id.clone(), status });
         }
-        Ok(SettleResponse { results, policy_version: self.policy.version.clone() })
+        Ok(SettleResponse { results, policy_version: policy.version.clone() })
     }
 
     /// Nothing when neither `account` nor `reserve` tells whose reservation it is.
-    fn settlement(&self, item: &SettleItem) -> Option<Settlement> {
-        let plan = item
-            .reserve
-            .as_ref()
-            .and_then(|request| plan_request(&self.policy, request, self.clock.now_ms()).ok());
+    fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<Settlement> {
+        let plan =
+            item.reserve.as_ref().and_then(|request| plan_request(policy, request, self.clock.now_ms()).ok());
         let by_key = || {
-            let who = Who::of(&self.policy, item.reserve.as_ref()?).ok()?;
+            let who = Who::of(policy, item.reserve.as_ref()?).ok()?;
             Some(Tag::account(&who.identity.tenant))
         };
         let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;

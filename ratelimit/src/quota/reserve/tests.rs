@@ -116,7 +116,7 @@ fn a_missing_store_is_answered_by_each_limits_mode() {
             Quota::new(Policy::load(file.as_ref()).unwrap(), store, releases.clone(), Arc::new(SystemClock));
         let limits: Vec<_> = charges.iter().map(|amount| (*amount, Metric::Tokens, Wait::No)).collect();
         let plan = self::decision(&limits).0;
-        let answer = quota.undecided(&plan, &StoreError::Timeout, quota.answer(Decision::Deny));
+        let answer = quota.undecided(&plan, &StoreError::Timeout, answer(&quota.policy()));
         assert_eq!(answer.decision, decision, "{charges:?}");
         let allowed = decision == Decision::Allow;
         assert_eq!((answer.degraded, answer.reason.is_none()), (allowed, allowed));

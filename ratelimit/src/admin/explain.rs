@@ -1,31 +1,16 @@
-//! The port for operators: health, version, and how a tenant stands. Not meant for the world.
-
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::http::ApiError;
 use crate::quota::{Asked, ExplainError, Explanation, Quota};
-use crate::{GIT_HASH, VERSION};
-
-pub fn router(quota: Arc<Quota>) -> Router {
-    Router::new()
-        .route("/v1/explain", get(explain))
-        .route("/v1/version", get(version))
-        .route("/healthz", get(version))
-        .route("/readyz", get(ready))
-        .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "", "there is no such endpoint"))
-        .with_state(quota)
-}
 
 #[derive(Deserialize)]
-struct ExplainQuery {
+pub struct ExplainQuery {
     tenant: String,
     model: Option<String>,
     plan: Option<String>,
@@ -34,7 +19,7 @@ struct ExplainQuery {
     ip: Option<String>,
 }
 
-async fn explain(
+pub async fn explain(
     State(quota): State<Arc<Quota>>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, ApiError> {
@@ -63,23 +48,4 @@ async fn explain(
             ExplainError::Store(_) => ApiError::unavailable(message),
         }
     })
-}
-
-/// The process lives; says which one it is.
-async fn version(State(quota): State<Arc<Quota>>) -> Json<Value> {
-    Json(json!({
-        "status": "ok",
-        "version": VERSION,
-        "git_hash": GIT_HASH,
-        "policy_version": quota.policy().version,
-    }))
-}
-
-/// The store answers, so reserves can be decided.
-async fn ready(State(quota): State<Arc<Quota>>) -> Result<Json<Value>, ApiError> {
-    if quota.ready().await {
-        Ok(Json(json!({"status": "ready"})))
-    } else {
-        Err(ApiError::unavailable("the store does not answer"))
-    }
 }

@@ -1,0 +1,61 @@
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use tokio::task::JoinHandle;
+
+use super::args::{ServeArgs, size};
+use crate::clock::SystemClock;
+use crate::events::sink::{FileSink, HttpSink, Reopen, Sink, SinkKind, StdoutSink};
+use crate::events::{Events, PseudonymKey, Queue, send};
+use crate::metrics::Metrics;
+
+/// Why usage events cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum EventsError {
+    #[error("--events needs --events-key: the secret by which tenants become pseudonyms")]
+    KeyMissing,
+    #[error("--events file:{path}: {source}")]
+    File { path: String, source: std::io::Error },
+    #[error("--events-token has characters that cannot stand in a header")]
+    Token,
+}
+
+/// The way of usage events out of the service.
+pub struct Outlet {
+    pub events: Events,
+    pub queue: Queue,
+    pub reopen: Reopen,
+    pub sender: JoinHandle<()>,
+}
+
+/// Opens the sink and starts to send; nothing when no events are wanted.
+pub fn outlet(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Option<Outlet>, EventsError> {
+    let reopen = Reopen::default();
+    let sink: Box<dyn Sink> = match &args.events {
+        SinkKind::None => return Ok(None),
+        SinkKind::Stdout => Box::new(StdoutSink),
+        SinkKind::File(path) => {
+            let file = FileSink::open(path, reopen.clone())
+                .map_err(|source| EventsError::File { path: path.display().to_string(), source })?;
+            Box::new(file)
+        }
+        SinkKind::Http(uri) => {
+            let token = args.events_token.as_ref().map(|token| token.0.as_str());
+            let sink = HttpSink::new(uri.clone(), token, system_tls()).map_err(|_| EventsError::Token)?;
+            Box::new(sink)
+        }
+    };
+    let key = args.events_key.as_ref().and_then(|key| PseudonymKey::new(&key.0));
+    let key = key.ok_or(EventsError::KeyMissing)?;
+    let queue = Queue::new(size(args.events_queue), Arc::clone(metrics));
+    let events = Events::new(key, Arc::new(SystemClock), queue.clone());
+    let sender = tokio::spawn(send(queue.clone(), sink));
+    Ok(Some(Outlet { events, queue, reopen, sender }))
+}
+
+/// Trusts the authorities that this machine trusts.
+fn system_tls() -> rustls::ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+}

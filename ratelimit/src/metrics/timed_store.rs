@@ -1,0 +1,93 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{Metrics, StoreCall, StoreOutcome};
+use crate::store::{
+    BucketId, Explained, Extended, Extension, Hold, Meter, Reserved, Settled, Settlement, Store, StoreError,
+    TopUp, ToppedUp,
+};
+use crate::tag::Tag;
+
+/// A store that tells the metrics how long it took.
+pub struct TimedStore {
+    store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+}
+
+impl TimedStore {
+    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
+        Self { store, metrics }
+    }
+
+    fn took(&self, call: StoreCall, since: Instant, error: Option<&StoreError>) {
+        let outcome = match error {
+            None => StoreOutcome::Ok,
+            Some(StoreError::Timeout) => StoreOutcome::Timeout,
+            Some(StoreError::Unreachable(_)) => StoreOutcome::Unreachable,
+            Some(StoreError::Refused(_)) => StoreOutcome::Refused,
+            Some(_) => StoreOutcome::Unusable,
+        };
+        self.metrics.store_call(call, outcome, since.elapsed().as_secs_f64());
+    }
+}
+
+#[async_trait]
+impl Store for TimedStore {
+    async fn reserve(&self, hold: &Hold, within: Duration) -> Result<Reserved, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.reserve(hold, within).await;
+        self.took(StoreCall::Reserve, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>> {
+        let since = Instant::now();
+        let answers = self.store.settle(batch, within).await;
+        self.took(StoreCall::Settle, since, answers.iter().find_map(|answer| answer.as_ref().err()));
+        answers
+    }
+
+    async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>> {
+        let since = Instant::now();
+        let answers = self.store.extend(batch, within).await;
+        self.took(StoreCall::Extend, since, answers.iter().find_map(|answer| answer.as_ref().err()));
+        answers
+    }
+
+    async fn explain(
+        &self,
+        account: Tag,
+        model: Tag,
+        meters: &[Meter],
+        within: Duration,
+    ) -> Result<Explained, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.explain(account, model, meters, within).await;
+        self.took(StoreCall::Explain, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn top_up(&self, top_up: &TopUp, within: Duration) -> Result<ToppedUp, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.top_up(top_up, within).await;
+        self.took(StoreCall::TopUp, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.reset(account, bucket, within).await;
+        self.took(StoreCall::Reset, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn ping(&self, within: Duration) -> Result<(), StoreError> {
+        let since = Instant::now();
+        let answer = self.store.ping(within).await;
+        self.took(StoreCall::Ping, since, answer.as_ref().err());
+        answer
+    }
+}

@@ -1,0 +1,105 @@
+use axum::Router;
+use axum::http::{Method, StatusCode};
+use axum::routing::MethodRouter;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Value, json};
+
+/// Makes the schema of a type.
+pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// The schema of `T`, by reference.
+pub fn json_of<T: JsonSchema>() -> SchemaOf {
+    |schemas| schemas.subschema_for::<T>()
+}
+
+/// One endpoint as it is described.
+pub struct Operation {
+    pub id: &'static str,
+    pub method: Method,
+    pub path: &'static str,
+    pub summary: &'static str,
+    pub query: Vec<Parameter>,
+    pub body: Option<SchemaOf>,
+    /// Beside errors, which are the same everywhere.
+    pub answers: Vec<(StatusCode, &'static str, Content)>,
+    /// No token is asked for.
+    pub open: bool,
+}
+
+impl Operation {
+    pub fn new(method: Method, path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self { id, method, path, summary, query: Vec::new(), body: None, answers: Vec::new(), open: false }
+    }
+
+    pub fn takes<T: JsonSchema>(self) -> Self {
+        Self { body: Some(json_of::<T>()), ..self }
+    }
+
+    pub fn gives<T: JsonSchema>(self, about: &'static str) -> Self {
+        self.answers(StatusCode::OK, about, Content::Json(json_of::<T>()))
+    }
+
+    pub fn answers(mut self, status: StatusCode, about: &'static str, content: Content) -> Self {
+        self.answers.push((status, about, content));
+        self
+    }
+
+    pub fn query(mut self, name: &'static str, required: bool, about: &'static str) -> Self {
+        self.query.push(Parameter { name, required, about });
+        self
+    }
+
+    pub fn open(self) -> Self {
+        Self { open: true, ..self }
+    }
+
+    pub fn by<S>(self, handler: MethodRouter<S>) -> Route<S> {
+        Route { operation: self, handler }
+    }
+}
+
+/// What an answer carries.
+pub enum Content {
+    Json(SchemaOf),
+    /// Of this media type.
+    Text(&'static str),
+}
+
+impl Content {
+    pub fn media(&self, schemas: &mut SchemaGenerator) -> Value {
+        match self {
+            Self::Json(schema) => json!({"application/json": {"schema": schema(schemas)}}),
+            Self::Text(media) => json!({*media: {"schema": {"type": "string"}}}),
+        }
+    }
+}
+
+/// A parameter of the query: text.
+pub struct Parameter {
+    name: &'static str,
+    required: bool,
+    about: &'static str,
+}
+
+impl Parameter {
+    pub fn described(&self) -> Value {
+        let Self { name, required, about } = self;
+        json!({
+            "name": name, "in": "query", "required": required, "description": about,
+            "schema": {"type": "string"},
+        })
+    }
+}
+
+/// An endpoint: what is described, and what answers it.
+pub struct Route<S> {
+    pub operation: Operation,
+    pub handler: MethodRouter<S>,
+}
+
+/// A router of these endpoints and nothing else.
+pub fn routed<S: Clone + Send + Sync + 'static>(routes: Vec<Route<S>>) -> Router<S> {
+    routes
+        .into_iter()
+        .fold(Router::new(), |router, Route { operation, handler }| router.route(operation.path, handler))
+}

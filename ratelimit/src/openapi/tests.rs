@@ -1,0 +1,155 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+use axum::http::{Method, StatusCode};
+use jsonschema::Validator;
+
+use super::*;
+use crate::http::tests::{ID, Server, get, in_memory, post, request, reserve_body, send, with};
+
+/// A validator for a part of the document.
+fn validator(part: &Value) -> Validator {
+    let mut schema = part.clone();
+    schema["components"] = DOCUMENT["components"].clone();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+fn body_of(path: &str) -> Validator {
+    validator(&DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"])
+}
+
+fn answer_of(method: &str, path: &str, status: &str) -> Validator {
+    let answer = &DOCUMENT["paths"][path][method]["responses"][status];
+    validator(&answer["content"]["application/json"]["schema"])
+}
+
+fn valid(validator: &Validator, value: &Value) {
+    let errors: Vec<_> = validator.iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{value}: {errors:?}");
+}
+
+#[tokio::test]
+async fn every_endpoint_is_described_and_every_description_is_served() {
+    let described: Vec<_> = DOCUMENT["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, item)| {
+            let methods = item.as_object().unwrap().keys().filter(|key| *key != "servers");
+            methods.map(move |method| format!("{method} {path}"))
+        })
+        .collect();
+    let served = [
+        "get /healthz",
+        "get /metrics",
+        "get /openapi.json",
+        "get /readyz",
+        "get /v1/explain",
+        "get /v1/models",
+        "post /v1/reserve",
+        "post /v1/settle",
+        "get /v1/version",
+    ];
+    assert_eq!(described, served);
+    let server = in_memory().await;
+    for endpoint in described {
+        let (method, path) = endpoint.split_once(' ').unwrap();
+        let to = match path {
+            "/v1/models" | "/v1/reserve" | "/v1/settle" => server.api,
+            _ => server.admin,
+        };
+        let method: Method = method.to_uppercase().parse().unwrap();
+        let (status, _) = send(to, false, request(method, path, "")).await;
+        assert!(
+            !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED),
+            "{endpoint}: {status}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn bodies_and_answers_are_as_described() {
+    let server = in_memory().await;
+    let error = |method: &str, path: &str| answer_of(method, path, "default");
+    let Server { api, admin, .. } = server;
+
+    valid(&body_of("/v1/reserve"), &reserve_body());
+    let (_, held) = post(api, "/v1/reserve", &reserve_body()).await;
+    valid(&answer_of("post", "/v1/reserve", "200"), &held);
+    let refused = post(api, "/v1/reserve", &with(reserve_body(), "model", json!("other"))).await.1;
+    valid(&answer_of("post", "/v1/reserve", "200"), &refused);
+    let bad = with(reserve_body(), "id", json!("0"));
+    let (status, answer) = post(api, "/v1/reserve", &bad).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    valid(&error("post", "/v1/reserve"), &answer);
+
+    let items = json!([
+        {"id": ID, "account": held["account"], "outcome": "used", "sent": true, "usage": {"input": 1},
+         "age_ms": 0, "queued_ms": 0},
+        {"id": "f".repeat(32), "outcome": "released", "sent": false, "age_ms": 0, "queued_ms": 0,
+         "reserve": with(reserve_body(), "id", json!("f".repeat(32)))},
+    ]);
+    valid(&body_of("/v1/settle"), &items);
+    let (status, settled) = post(api, "/v1/settle", &items).await;
+    assert_eq!(status, StatusCode::OK);
+    valid(&answer_of("post", "/v1/settle", "200"), &settled);
+
+    valid(&answer_of("get", "/v1/models", "200"), &get(api, "/v1/models").await.1);
+    for path in ["/healthz", "/readyz", "/v1/version"] {
+        valid(&answer_of("get", path, "200"), &get(admin, path).await.1);
+    }
+    let (status, explained) = get(admin, "/v1/explain?tenant=t&model=gpt").await;
+    assert_eq!(status, StatusCode::OK);
+    valid(&answer_of("get", "/v1/explain", "200"), &explained);
+    let (status, document) = get(admin, "/openapi.json").await;
+    assert_eq!((status, &document), (StatusCode::OK, &*DOCUMENT));
+}
+
+/// The schemas say no where the service does.
+#[test]
+fn what_the_service_refuses_is_not_described() {
+    let reserve = body_of("/v1/reserve");
+    for (field, value) in [
+        ("id", json!("A".repeat(32))),
+        ("id", Value::Null),
+        ("prompt_tokens", json!(-1)),
+        ("prompt_tokens", json!(1.5)),
+        ("deadline_ms", json!("100")),
+        ("choices", json!(-1)),
+    ] {
+        assert!(!reserve.is_valid(&with(reserve_body(), field, value.clone())), "{field} {value}");
+    }
+    for field in ["id", "deadline_ms", "endpoint", "dialect", "prompt_tokens"] {
+        let mut body = reserve_body();
+        body.as_object_mut().unwrap().remove(field);
+        assert!(!reserve.is_valid(&body), "without {field}");
+    }
+    let settle = body_of("/v1/settle");
+    let item = json!({"id": ID, "outcome": "used", "sent": true, "age_ms": 0, "queued_ms": 0});
+    assert!(settle.is_valid(&json!([item])));
+    assert!(!settle.is_valid(&json!([with(item.clone(), "outcome", json!("spent"))])));
+    assert!(!settle.is_valid(&item));
+}
+
+#[test]
+fn nothing_is_referred_to_that_is_not_there() {
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    match member {
+                        Value::String(text) if key == "$ref" => found.push(text),
+                        _ => references(member, found),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    references(&DOCUMENT, &mut found);
+    assert!(found.len() > 10);
+    for reference in found {
+        assert!(DOCUMENT.pointer(reference.strip_prefix('#').unwrap()).is_some(), "{reference}");
+    }
+    assert!(DOCUMENT.pointer("/components/schemas/UsageEvent/properties/reserved_at").is_some());
+}

@@ -1,0 +1,41 @@
+//! What the service tells about its work: metrics, and one usage event for each settlement.
+
+use std::sync::Arc;
+
+use tokengate_api::{SettleItem, SettleStatus};
+
+use crate::events::{Events, HeldRecord, SettleFacts};
+use crate::metrics::Metrics;
+use crate::policy::Policy;
+use crate::tag::Tag;
+
+/// Shared by all that answer. The default counts for nobody and sends no events.
+#[derive(Clone, Default)]
+pub struct Telemetry {
+    pub metrics: Arc<Metrics>,
+    pub events: Option<Events>,
+}
+
+impl Telemetry {
+    /// A settle was answered. `record` is what the reservation's record said, when the store's answer had it.
+    pub fn settled(
+        &self,
+        policy: &Policy,
+        item: &SettleItem,
+        status: SettleStatus,
+        account: Option<Tag>,
+        record: Option<&HeldRecord>,
+    ) {
+        let model = record
+            .and_then(|record| {
+                policy.models.iter().find(|model| Tag::model(Some(&model.name)) == record.model)
+            })
+            .or_else(|| Some(policy.model(item.reserve.as_ref()?.model.as_deref()?)?.1))
+            .map(|model| model.name.as_str());
+        self.metrics.settled(item, status, model, record.map(|record| record.tokens));
+        let charged = matches!(status, SettleStatus::Settled | SettleStatus::Booked);
+        if let (Some(events), Some(account), true) = (&self.events, account, charged) {
+            events.settled(&SettleFacts { item, status, account, model, record, policy });
+        }
+    }
+}
