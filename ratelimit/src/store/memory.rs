@@ -69,7 +69,9 @@ impl MemoryStore {
         let buckets: BTreeMap<_, _> = state.buckets.iter().collect();
         let records: BTreeMap<_, _> = state.records.iter().collect();
         assert_eq!(state.expiries.len(), buckets.len() + records.len());
-        format!("{buckets:?} {records:?}")
+        let grants: BTreeMap<_, BTreeMap<_, _>> =
+            state.grants.iter().map(|(key, grants)| (key, grants.iter().collect())).collect();
+        format!("{buckets:?} {records:?} {grants:?}")
     }
 
     /// The states of all buckets, and what is stored under all ids.
@@ -349,14 +351,13 @@ impl Store for MemoryStore {
             Some(BucketState::Balance(account)) => *account,
             Some(_) => return Err(StoreError::Format),
         };
-        let grants = state.grants.entry(key).or_default();
-        match grants.get(&top_up.grant_id) {
+        match state.grants.get(&key).and_then(|grants| grants.get(&top_up.grant_id)) {
             Some(amount) if *amount == top_up.amount => return Ok(ToppedUp::Already(account)),
             Some(_) => return Ok(ToppedUp::Conflict),
             None => {}
         }
         let Some(topped_up) = account.topped_up(top_up.amount) else { return Ok(ToppedUp::TooMuch) };
-        grants.insert(top_up.grant_id.clone(), top_up.amount);
+        state.grants.entry(key).or_default().insert(top_up.grant_id.clone(), top_up.amount);
         let bucket = Bucket::open(Algorithm::Balance, 0, Some(&BucketState::Balance(topped_up)), now)?;
         state.keep_bucket(top_up.account, top_up.bucket, &bucket, now);
         Ok(ToppedUp::Done(topped_up))
