@@ -17,12 +17,20 @@ static NO_DECISION: Quiet = Quiet::new();
 impl Quota {
     /// Decides one request. Always an answer: what goes wrong in the store is a refusal.
     pub async fn reserve(&self, request: &ReserveRequest) -> ReserveResponse {
-        let plan = match plan_request(&self.policy, request) {
+        let mut plan = match plan_request(&self.policy, request) {
             Ok(plan) => plan,
             Err(reason) => return ReserveResponse { reason: Some(reason), ..self.answer(Decision::Deny) },
         };
+        let mut reserved = self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await;
+        if reserved == Err(StoreError::Boundary)
+            && let Ok(again) = plan_request(&self.policy, request)
+        {
+            // The calendar has turned since the plan was made.
+            plan = again;
+            reserved = self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await;
+        }
         let answer = ReserveResponse { model: plan.model.clone(), ..self.answer(Decision::Deny) };
-        match self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await {
+        match reserved {
             Ok(reserved) => self.decided(&plan, &reserved, answer),
             Err(error) => self.undecided(&plan, &error, answer),
         }

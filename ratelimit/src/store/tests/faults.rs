@@ -72,6 +72,8 @@ async fn a_full_server_refuses_whole_and_settles() {
     let before = server.dump();
     let refused = fixture.store.reserve(&hold(2, &charges), TIME).await;
     assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
+    let refused = fixture.store.extend(&[extension(1, 5)], TIME).await.remove(0);
+    assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
     assert_eq!(server.dump(), before);
     assert_eq!(fixture.settle(settlement(1, used(3))).await, Settled::Replaced);
     assert_eq!(fixture.used(&charges[1]).await, 3);

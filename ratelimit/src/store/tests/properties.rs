@@ -20,7 +20,7 @@ const BUCKET: Algorithm = Algorithm::TokenBucket { num: 1, den: 600 };
 const SLOTS: Algorithm = Algorithm::Concurrency { lease_ms: MINUTE };
 
 /// One of each, the balance topped up to its limit.
-async fn one_of_each(fixture: &Fixture, limit: u64) -> Vec<Amount> {
+async fn topped_up(fixture: &Fixture, limit: u64) -> Vec<Amount> {
     let top_up = TopUp { account: account(), bucket: bucket("b"), grant_id: "g".to_owned(), amount: limit };
     fixture.store.top_up(&top_up, TIME).await.unwrap();
     vec![
@@ -42,7 +42,7 @@ pub mod suite {
     use super::*;
 
     pub async fn a_refusal_leaves_every_state(fixture: Fixture) {
-        let charges = one_of_each(&fixture, 100).await;
+        let charges = topped_up(&fixture, 100).await;
         let dead = requests(0).named("dead").algorithm(SLOTS);
         let before = fixture.dump();
         assert_eq!(fixture.verdict(&hold(1, &of(&charges, 101))).await, Verdict::Refused);
@@ -68,7 +68,7 @@ pub mod suite {
 
     /// What buckets count is what was settled and what is held open, whatever came in which order.
     pub async fn charges_are_conserved(fixture: Fixture) {
-        let charges = one_of_each(&fixture, 1_000_000).await;
+        let charges = topped_up(&fixture, 1_000_000).await;
         let mut numbers = Numbers(42);
         let mut charged: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
         for _ in 0..400 {
@@ -180,7 +180,7 @@ pub mod suite {
     }
 
     pub async fn the_largest_amounts_are_exact_everywhere(fixture: Fixture) {
-        let mut charges = one_of_each(&fixture, MAX_AMOUNT).await;
+        let mut charges = topped_up(&fixture, MAX_AMOUNT).await;
         charges.truncate(5);
         charges[3] = charges[3].algorithm(Algorithm::TokenBucket { num: 1, den: 1 });
         let odd = 1_234_567_890_123_457;
@@ -232,7 +232,7 @@ pub mod suite {
             account: crate::tag::Tag::account("another tenant"),
             ..hold(number, charges)
         };
-        let charges = one_of_each(&fixture, 100).await;
+        let charges = topped_up(&fixture, 100).await;
         for number in 0..20 {
             fixture.store.reserve(&other(number, &of(&charges[..4], 90)), TIME).await.unwrap();
         }
