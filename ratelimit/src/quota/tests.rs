@@ -269,16 +269,20 @@ fn item_used(number: u8, output: u64) -> SettleItem {
 
 /// Fails every call; keeps what it was asked to settle.
 #[derive(Default)]
-struct Broken(Mutex<Vec<Settlement>>);
+struct Broken {
+    settled: Mutex<Vec<Settlement>>,
+    /// Answers to the next reserves, last first.
+    reserves: Mutex<Vec<Result<Reserved, StoreError>>>,
+}
 
 #[async_trait]
 impl Store for Broken {
     async fn reserve(&self, _: &Hold, _: Duration) -> Result<Reserved, StoreError> {
-        Err(StoreError::Timeout)
+        self.reserves.lock().unwrap().pop().unwrap_or(Err(StoreError::Timeout))
     }
 
     async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Settled, StoreError>> {
-        self.0.lock().unwrap().extend(batch.iter().cloned());
+        self.settled.lock().unwrap().extend(batch.iter().cloned());
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
     }
 
@@ -323,9 +327,10 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     assert_eq!(quota.reserve(&unknown).await.reason, Some(Reason::UnknownKey));
 
     let sender = tokio::spawn(releases.run(store.clone()));
-    crate::store::tests::eventually("the release", || async { !store.0.lock().unwrap().is_empty() }).await;
+    crate::store::tests::eventually("the release", || async { !store.settled.lock().unwrap().is_empty() })
+        .await;
     sender.abort();
-    let sent = store.0.lock().unwrap().first().cloned().unwrap();
+    let sent = store.settled.lock().unwrap().first().cloned().unwrap();
     assert_eq!((sent.id, sent.attempt), (ReservationId::from_bytes([1; 16]), Some(1)));
     assert!(quota.settle(&[item(1, Outcome::Held, None)]).await.is_err());
     let extend = ExtendItem {
@@ -336,4 +341,25 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     };
     assert!(quota.extend(&[extend]).await.is_err());
     assert!(!quota.ready().await);
+}
+
+/// The plan is made again once; a second time it is a failure, but nothing that has to be released.
+#[tokio::test]
+async fn a_calendar_that_turns_is_looked_at_again() {
+    let held = Reserved {
+        verdict: crate::store::Verdict::Held { grant: Some(20), replayed: false },
+        now_ms: T0,
+        limits: Vec::new(),
+    };
+    for (answers, decision) in [
+        (vec![Ok(held), Err(StoreError::Boundary)], Decision::Allow),
+        (vec![Err(StoreError::Boundary), Err(StoreError::Boundary)], Decision::Deny),
+    ] {
+        let store = Arc::new(Broken { reserves: Mutex::new(answers), ..Broken::default() });
+        let releases = ReleaseQueue::default();
+        let quota =
+            Quota::new(Policy::parse("p", POLICY).unwrap(), store, releases.clone(), Arc::new(SystemClock));
+        assert_eq!(quota.reserve(&request(1, 10, Some(20))).await.decision, decision);
+        assert!(releases.is_empty());
+    }
 }

@@ -3,6 +3,7 @@
 
 mod codec;
 mod decision;
+mod error;
 mod extension;
 mod lifetimes;
 pub mod memory;
@@ -18,10 +19,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokengate_api::ReservationId;
 
+pub use error::{MAX_CLOCK_DIFFERENCE, StoreError};
 pub use lifetimes::Lifetimes;
 pub use settlement::{Booking, Closing, Settlement};
 
-use crate::limits::{Account, Algorithm, Gauge, Rates, Unusable, Wait};
+use crate::limits::{Account, Algorithm, Gauge, Rates, Wait};
 use crate::tag::Tag;
 
 /// The most charges one reservation may add up to, extensions included.
@@ -206,44 +208,6 @@ pub struct Explained {
     pub open_holds: u64,
     pub open_tokens: u64,
 }
-
-/// The store gave no usable answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StoreError {
-    #[error("the store did not answer in time")]
-    Timeout,
-    #[error("the store cannot be reached: {0}")]
-    Unreachable(String),
-    #[error("the store refused the command: {0}")]
-    Refused(String),
-    #[error("the store's clock and this machine's differ by more than {} s", MAX_CLOCK_DIFFERENCE.as_secs())]
-    Clock,
-    #[error("the store holds something this version cannot read")]
-    Format,
-    #[error("the reservation changed again and again while it was settled")]
-    Contended,
-    #[error("the calendar boundaries do not contain the store's time")]
-    Boundary,
-}
-
-impl StoreError {
-    /// The command may have been carried out all the same.
-    pub fn indeterminate(&self) -> bool {
-        matches!(self, Self::Timeout | Self::Unreachable(_) | Self::Refused(_))
-    }
-}
-
-impl From<Unusable> for StoreError {
-    fn from(unusable: Unusable) -> Self {
-        match unusable {
-            Unusable::Foreign => Self::Format,
-            Unusable::Boundary => Self::Boundary,
-        }
-    }
-}
-
-/// Beyond this the windows of two instances would not be the same.
-pub const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(30);
 
 /// One place that keeps counts. `within` bounds a call as a whole; when it is over the answer is
 /// [`StoreError::Timeout`] and the call may still take effect.

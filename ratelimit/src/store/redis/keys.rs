@@ -31,7 +31,8 @@ impl Keys {
 
     /// Top-ups of a balance.
     pub fn grants(&self, account: Tag, bucket: BucketId) -> String {
-        format!("{}:{{{account}}}:g:{}:{}", self.prefix, bucket.limit, bucket.subject)
+        let home = bucket.home(account);
+        format!("{}:{{{home}}}:g:{}:{}", self.prefix, bucket.limit, bucket.subject)
     }
 }
 

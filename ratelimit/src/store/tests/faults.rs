@@ -72,6 +72,8 @@ async fn a_full_server_refuses_whole_and_settles() {
     let before = server.dump();
     let refused = fixture.store.reserve(&hold(2, &charges), TIME).await;
     assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
+    let refused = fixture.store.extend(&[extension(1, 5)], TIME).await.remove(0);
+    assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
     assert_eq!(server.dump(), before);
     assert_eq!(fixture.settle(settlement(1, used(3))).await, Settled::Replaced);
     assert_eq!(fixture.used(&charges[1]).await, 3);
@@ -119,14 +121,26 @@ async fn the_servers_clock_decides() {
     use std::sync::Arc;
 
     use crate::clock::{Clock, ManualClock, SystemClock};
+    use crate::limits::Algorithm;
     use crate::store::redis::RedisStore;
-    use crate::store::{Lifetimes, Store};
+    use crate::store::{Extended, Extension, Lifetimes, Store, TopUp};
 
     let server = redis_server::RedisServer::start();
     let clock = Arc::new(ManualClock::new(SystemClock.now_ms()));
     let store = RedisStore::connect(&server.url, "t", clock.clone(), Lifetimes::default()).await.unwrap();
     let held = store.reserve(&hold(1, &[tokens(100, 10)]), TIME).await.unwrap();
     assert!(held.now_ms.abs_diff(SystemClock.now_ms()) < 20_000);
+    let top_up = TopUp { account: account(), bucket: bucket("b"), grant_id: "g".to_owned(), amount: 500 };
+    store.top_up(&top_up, TIME).await.unwrap();
+    let day = SystemClock.now_ms() / 86_400_000;
+    let boundaries_ms = [0, 1, 2, 3].map(|later| (day - 1 + later) * 86_400_000);
+    let calendar = Algorithm::CalendarWindow { boundaries_ms };
+    let mut charges = one_of_each();
+    charges.push(tokens(1_000, 10).named("c").algorithm(calendar));
+    assert_eq!(store.reserve(&hold(3, &charges), TIME).await.unwrap().verdict, HELD);
+    let both = Extension { lease: true, ..extension(3, 5) };
+    assert_eq!(store.extend(&[both], TIME).await, [Ok(Extended::Held { output_tokens: 5 })]);
+    assert_eq!(store.settle(&[settlement(3, used(1))], TIME).await, [Ok(Settled::Replaced)]);
     clock.set(SystemClock.now_ms() + 60_000);
     let before = server.dump();
     assert_eq!(store.reserve(&hold(2, &[tokens(100, 10)]), TIME).await, Err(StoreError::Clock));

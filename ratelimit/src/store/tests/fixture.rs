@@ -177,6 +177,20 @@ pub fn requests(limit: u64) -> Amount {
     amount("requests", Rates::REQUESTS, limit, 0)
 }
 
+/// A limit of every algorithm but the calendar. The balance `b` has to be topped up.
+pub fn one_of_each() -> Vec<Amount> {
+    vec![
+        requests(100),
+        tokens(1_000, 0),
+        tokens(1_000, 0)
+            .named("s")
+            .algorithm(Algorithm::SlidingWindow { sub_window_ms: 1_000, sub_windows: 60 }),
+        tokens(1_000, 0).named("t").algorithm(Algorithm::TokenBucket { num: 1, den: 100 }),
+        tokens(0, 0).named("b").algorithm(Algorithm::Balance),
+        requests(10).named("n").algorithm(Algorithm::Concurrency { lease_ms: MINUTE }),
+    ]
+}
+
 /// Holds the tokens of the charges, all of them prompt.
 pub fn hold(number: u64, charges: &[Amount]) -> Hold {
     Hold {

@@ -10,7 +10,7 @@ use crate::store::{Closing, Settled, TopUp, Verdict};
 over_both_stores!(suite:
     a_refusal_leaves_every_state, charges_are_conserved, no_window_has_more_than_its_limit,
     a_refund_is_worth_its_headroom, the_largest_amounts_are_exact_everywhere, waits_are_exact_everywhere,
-    the_clock_jumps, a_late_refund_of_a_sliding_window,
+    the_clock_jumps, tenants_do_not_feel_each_other, a_late_refund_of_a_sliding_window,
 );
 
 const SLIDING: Algorithm = Algorithm::SlidingWindow { sub_window_ms: 1_000, sub_windows: 60 };
@@ -20,7 +20,7 @@ const BUCKET: Algorithm = Algorithm::TokenBucket { num: 1, den: 600 };
 const SLOTS: Algorithm = Algorithm::Concurrency { lease_ms: MINUTE };
 
 /// One of each, the balance topped up to its limit.
-async fn one_of_each(fixture: &Fixture, limit: u64) -> Vec<Amount> {
+async fn topped_up(fixture: &Fixture, limit: u64) -> Vec<Amount> {
     let top_up = TopUp { account: account(), bucket: bucket("b"), grant_id: "g".to_owned(), amount: limit };
     fixture.store.top_up(&top_up, TIME).await.unwrap();
     vec![
@@ -42,7 +42,7 @@ pub mod suite {
     use super::*;
 
     pub async fn a_refusal_leaves_every_state(fixture: Fixture) {
-        let charges = one_of_each(&fixture, 100).await;
+        let charges = topped_up(&fixture, 100).await;
         let dead = requests(0).named("dead").algorithm(SLOTS);
         let before = fixture.dump();
         assert_eq!(fixture.verdict(&hold(1, &of(&charges, 101))).await, Verdict::Refused);
@@ -68,7 +68,7 @@ pub mod suite {
 
     /// What buckets count is what was settled and what is held open, whatever came in which order.
     pub async fn charges_are_conserved(fixture: Fixture) {
-        let charges = one_of_each(&fixture, 1_000_000).await;
+        let charges = topped_up(&fixture, 1_000_000).await;
         let mut numbers = Numbers(42);
         let mut charged: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
         for _ in 0..400 {
@@ -180,7 +180,7 @@ pub mod suite {
     }
 
     pub async fn the_largest_amounts_are_exact_everywhere(fixture: Fixture) {
-        let mut charges = one_of_each(&fixture, MAX_AMOUNT).await;
+        let mut charges = topped_up(&fixture, MAX_AMOUNT).await;
         charges.truncate(5);
         charges[3] = charges[3].algorithm(Algorithm::TokenBucket { num: 1, den: 1 });
         let odd = 1_234_567_890_123_457;
@@ -224,6 +224,24 @@ pub mod suite {
             fixture.clock.set(start + 900 + wait);
             assert_eq!(fixture.verdict(&hold(number + 8, &charge(50))).await, HELD, "{name}");
         }
+    }
+
+    /// The same buckets of another account: full, overdrawn, refused again and again.
+    pub async fn tenants_do_not_feel_each_other(fixture: Fixture) {
+        let other = |number, charges: &[Amount]| crate::store::Hold {
+            account: crate::tag::Tag::account("another tenant"),
+            ..hold(number, charges)
+        };
+        let charges = topped_up(&fixture, 100).await;
+        for number in 0..20 {
+            fixture.store.reserve(&other(number, &of(&charges[..4], 90)), TIME).await.unwrap();
+        }
+        assert_eq!(uses(&fixture.explain(&charges).await.gauges), [0; 6]);
+        // Ids are each tenant's own, too.
+        assert_eq!(fixture.verdict(&hold(1, &of(&charges, 100))).await, HELD);
+        assert_eq!(fixture.settle(settlement(1, UNSENT)).await, Settled::Replaced);
+        let refused = fixture.store.reserve(&other(30, &of(&charges[..4], 90)), TIME).await.unwrap();
+        assert_eq!((refused.verdict, uses_of(&refused)), (Verdict::Refused, vec![90; 4]));
     }
 
     /// Never more than one extra window, never stuck for longer than one.

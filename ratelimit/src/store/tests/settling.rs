@@ -230,3 +230,43 @@ async fn redis_forgets() {
     assert_eq!(life(&format!(":r:{}", id(3))), 60.0);
     assert_eq!(life(":b:"), 105.0);
 }
+
+/// What the version before has held is settled and replayed, and not extended.
+#[tokio::test]
+async fn records_of_the_version_before() {
+    use crate::store::Extended;
+    use crate::store::codec::{double, put_amount};
+
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = both(40);
+    for number in [1, 2] {
+        fixture.reserve(&hold(number, &charges)).await;
+        let whole = hold(number, &charges);
+        let mut record = vec![b'R', 1, 1, 2];
+        record.extend(whole.identity.0);
+        put_amount(&mut record, T0);
+        put_amount(&mut record, T0);
+        record.extend(whole.model.0);
+        record.extend(double(7).to_be_bytes());
+        put_amount(&mut record, 40);
+        for (letter, amount, charge) in [(b'r', 1, charges[0]), (b't', 40, charges[1])] {
+            record.push(letter);
+            put_amount(&mut record, amount);
+            put_amount(&mut record, MINUTE);
+            let bucket = charge.charge.meter.bucket;
+            record.extend([bucket.limit.0, bucket.subject.0].concat());
+        }
+        let key = format!("t:{{{}}}:r:{}", account(), id(number));
+        let mut connection = server.connection();
+        let () = ::redis::cmd("SET").arg(&key).arg(record).arg("KEEPTTL").query(&mut connection).unwrap();
+        if number == 1 {
+            assert_eq!(fixture.verdict(&whole).await, REPLAYED);
+            assert_eq!(fixture.extend(extension(1, 100)).await, Extended::Refused);
+            assert_eq!(fixture.settle(settlement(1, used(13))).await, Settled::Replaced);
+            assert_eq!(state(&fixture).await, (1, 13, 0));
+        }
+    }
+    assert_eq!(fixture.settle(settlement(2, UNSENT)).await, Settled::Replaced);
+    assert_eq!(state(&fixture).await, (1, 13, 0));
+}

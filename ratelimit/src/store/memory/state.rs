@@ -1,0 +1,113 @@
+//! What is kept, and until when.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use tokengate_api::ReservationId;
+
+use super::super::lifetimes::ms;
+use super::super::settlement::Stored;
+use super::super::{BucketId, Hold, Meter, StoreError, Verdict};
+use crate::limits::{Bucket, State as BucketState};
+use crate::tag::Tag;
+
+/// Entries thrown away per call at most: more than a call can add, so that the past cannot pile up.
+const TRIMS_PER_CALL: usize = 32;
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct State {
+    pub buckets: HashMap<(Tag, BucketId), Kept<BucketState>>,
+    pub records: HashMap<(Tag, ReservationId), Kept<Stored>>,
+    /// Amounts of the top-ups of a balance, by their ids. Never thrown away.
+    pub grants: HashMap<(Tag, BucketId), HashMap<String, u64>>,
+    /// When what may be thrown away, soonest first; exactly one entry for everything above.
+    pub expiries: BTreeSet<(u64, Key)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept<T> {
+    pub value: T,
+    pub until_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Bucket(Tag, BucketId),
+    Record(Tag, ReservationId),
+}
+
+impl State {
+    pub fn record(&self, account: Tag, id: &ReservationId, now: u64) -> Stored {
+        match self.records.get(&(account, id.clone())) {
+            Some(kept) if kept.until_ms > now => kept.value.clone(),
+            _ => Stored::Absent,
+        }
+    }
+
+    pub fn bucket(&self, account: Tag, bucket: BucketId, now: u64) -> Option<&BucketState> {
+        self.buckets
+            .get(&(bucket.home(account), bucket))
+            .filter(|kept| kept.until_ms > now)
+            .map(|kept| &kept.value)
+    }
+
+    pub fn open(&self, account: Tag, meter: &Meter, now: u64) -> Result<Bucket, StoreError> {
+        let stored = self.bucket(account, meter.bucket, now);
+        Ok(Bucket::open(meter.algorithm, meter.limit, stored, now)?)
+    }
+
+    pub fn keep_bucket(&mut self, account: Tag, at: BucketId, bucket: &Bucket, now: u64) {
+        let until_ms = bucket.keep_ms().map_or(u64::MAX, |keep| now.saturating_add(keep));
+        let account = at.home(account);
+        let key = Key::Bucket(account, at);
+        if let Some(old) = self.buckets.insert((account, at), Kept { value: bucket.state(), until_ms }) {
+            self.expiries.remove(&(old.until_ms, key.clone()));
+        }
+        self.expiries.insert((until_ms, key));
+    }
+
+    pub fn keep_record(&mut self, account: Tag, id: &ReservationId, value: Stored, now: u64, life: Duration) {
+        let until_ms = now.saturating_add(ms(life));
+        let key = Key::Record(account, id.clone());
+        if let Some(old) = self.records.insert((account, id.clone()), Kept { value, until_ms }) {
+            self.expiries.remove(&(old.until_ms, key.clone()));
+        }
+        self.expiries.insert((until_ms, key));
+    }
+
+    pub fn trim(&mut self, now: u64) {
+        for _ in 0..TRIMS_PER_CALL {
+            let Some((until_ms, key)) = self.expiries.pop_first() else { return };
+            if until_ms > now {
+                self.expiries.insert((until_ms, key));
+                return;
+            }
+            match key {
+                Key::Bucket(account, bucket) => {
+                    self.buckets.remove(&(account, bucket));
+                }
+                Key::Record(account, id) => {
+                    self.records.remove(&(account, id));
+                }
+            }
+        }
+    }
+
+    /// What a reserve finds under its id: an answer, or nothing that stands in its way.
+    pub fn earlier(&mut self, hold: &Hold, now: u64) -> Option<Verdict> {
+        match self.record(hold.account, &hold.id, now) {
+            Stored::Settled => Some(Verdict::Gone),
+            Stored::Refused { attempt } if hold.attempt <= attempt => Some(Verdict::Gone),
+            Stored::Open(record) if record.identity != hold.identity => Some(Verdict::Gone),
+            Stored::Open(record) => {
+                if let Some(Kept { value: Stored::Open(record), .. }) =
+                    self.records.get_mut(&(hold.account, hold.id.clone()))
+                {
+                    record.attempt = record.attempt.max(hold.attempt);
+                }
+                Some(Verdict::Held { grant: record.grant, replayed: true })
+            }
+            Stored::Absent | Stored::Refused { .. } => None,
+        }
+    }
+}
