@@ -153,11 +153,31 @@ impl Default for Metrics {
             "How often the store had lost everything it was told before",
             metrics.store_wiped.clone(),
         );
-        Self { registry, ..metrics }
+        let metrics = Self { registry, ..metrics };
+        metrics.begin_at_zero();
+        metrics
     }
 }
 
 impl Metrics {
+    /// A rate can only be seen of a counter that was there before it first counted.
+    fn begin_at_zero(&self) {
+        for cause in Overload::ALL.iter().copied() {
+            self.refused_calls.get_or_create(&OverloadLabels { cause }).inc_by(0);
+        }
+        for outcome in ReloadOutcome::ALL.iter().copied() {
+            self.policy_reloads.get_or_create(&ReloadLabels { outcome }).inc_by(0);
+        }
+        for outcome in EventOutcome::ALL.iter().copied() {
+            self.events.get_or_create(&EventLabels { outcome }).inc_by(0);
+        }
+        for status in [SettleStatus::Late, SettleStatus::Unknown] {
+            self.unsettled_tokens
+                .get_or_create(&UnsettledLabels { status: labels::status(status) })
+                .inc_by(0);
+        }
+    }
+
     /// All of it as Prometheus reads it.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();

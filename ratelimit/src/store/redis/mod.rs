@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use redis::aio::ConnectionManager;
 
 use answer::{Answer, packed};
-pub use connect::ConnectError;
+pub use connect::{ConnectError, Target, TlsFiles, Watch};
 use keys::{Keys, member, member_tokens};
 use script::{Call, Scripts, TimeSource};
 
@@ -41,40 +41,46 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects and tries a script, so that a server that refuses them is found at the start.
     pub async fn connect(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
     ) -> Result<Self, ConnectError> {
-        Self::connect_with(url, key_prefix, clock, lifetimes, TimeSource::Server).await
+        Self::connect_with(target, key_prefix, clock, lifetimes, TimeSource::Server).await
     }
 
     /// Decides by `clock` instead of the server's: how tests get hold of time.
     #[cfg(test)]
     pub async fn connect_with_given_time(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
     ) -> Result<Self, ConnectError> {
-        Self::connect_with(url, key_prefix, clock, lifetimes, TimeSource::Given).await
+        Self::connect_with(target, key_prefix, clock, lifetimes, TimeSource::Given).await
     }
 
     async fn connect_with(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
         time: TimeSource,
     ) -> Result<Self, ConnectError> {
-        let connection = connect::connect(url).await?;
+        let target = target.into();
+        let connection = connect::connect(&target).await?;
         let keys = Keys { prefix: key_prefix.to_owned() };
         let store = Self { connection, scripts: Scripts::new(time), keys, clock, lifetimes };
         let nobody = Tag::of("self-test", []);
         match store.explain(nobody, nobody, &[], Duration::from_secs(2)).await {
             Ok(_) => Ok(store),
-            Err(error) => Err(connect::unusable(url, error.to_string())),
+            Err(error) => Err(connect::unusable(&target, error.to_string())),
         }
+    }
+
+    /// What looks at the server from time to time.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.connection.clone(), &self.keys.prefix)
     }
 
     fn now(&self) -> Vec<u8> {
