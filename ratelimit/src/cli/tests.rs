@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Arg, ArgMatches};
-use tokengate_api::SettleStatus;
+use tokengate_api::{Outcome, SettleStatus, Usage};
 
 use super::config_file::matches;
 use super::*;
@@ -142,9 +142,13 @@ fn settings_table() -> String {
 fn metrics_table() -> String {
     // A family without a sample is not shown.
     let metrics = Metrics::default();
-    let item = serde_json::json!({"id": "0".repeat(32), "outcome": "used", "sent": true, "usage": {"input": 1},
-        "age_ms": 0, "queued_ms": 0});
-    metrics.settled(&serde_json::from_value(item).unwrap(), SettleStatus::Settled, None, None);
+    metrics.settled(
+        Outcome::Used,
+        SettleStatus::Settled,
+        Some(&Usage { input: 1, ..Usage::default() }),
+        None,
+        None,
+    );
     let answer = serde_json::json!({"decision": "allow", "policy_version": "1"});
     metrics.decided(&serde_json::from_value(answer).unwrap());
     metrics.would_deny("limit");
