@@ -28,9 +28,16 @@ struct Cli {
     command: Command,
 }
 
+const START: &str = "\
+To try it:             tokengate-ratelimit serve --policy policy.yaml
+Several instances:     … --store redis --redis-url redis://redis.internal:6379
+How a tenant stands:   curl 'http://127.0.0.1:8091/v1/explain?tenant=tenant-a&model=gpt-4o'
+docs/service.md has all of this with its reasons.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer filters and operators until stopped by SIGTERM or SIGINT.
+    #[command(after_help = START)]
     Serve(Box<ServeArgs>),
     /// Print the HTTP interface as an OpenAPI 3.1 document, JSON.
     Openapi,

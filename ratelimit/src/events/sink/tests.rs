@@ -77,3 +77,43 @@ fn a_sink_is_named_by_one_word() {
         assert!(read(bad).is_err(), "{bad}");
     }
 }
+
+#[tokio::test]
+async fn an_https_sink_writes_only_to_whom_it_trusts() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let private = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+    let server = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private.into())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            // A client that does not trust us ends it here.
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let answer = hyper::service::service_fn(async |_| {
+                Ok::<_, std::convert::Infallible>(hyper::Response::new(String::new()))
+            });
+            let io = hyper_util::rt::TokioIo::new(stream);
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, answer));
+        }
+    });
+    let sink = |trusted: bool, host: &str| {
+        let mut roots = rustls::RootCertStore::empty();
+        if trusted {
+            roots.add(certificate.der().clone()).unwrap();
+        }
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        HttpSink::new(format!("https://{host}:{port}/").parse().unwrap(), None, tls).unwrap()
+    };
+    let lines = ["{}".to_owned()];
+    assert_eq!(sink(true, "localhost").write(&lines).await, Ok(()));
+    for mut other in [sink(false, "localhost"), sink(true, "127.0.0.1")] {
+        assert!(matches!(other.write(&lines).await, Err(SinkError::Away(_))));
+    }
+}
