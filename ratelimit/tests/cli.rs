@@ -273,12 +273,17 @@ fn follows_sighup_and_writes_usage_events() {
     running.says("the policy was not loaded");
     assert!(version(&running).contains("\"policy_version\":\"2+"));
     assert!(admin(&running, "/readyz").starts_with("HTTP/1.1 200"));
-    let metrics = admin(&running, "/metrics");
+    // Counted just after it was written.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut metrics = String::new();
+    while !metrics.contains("usage_events_total{outcome=\"written\"} 1\n") {
+        assert!(Instant::now() < deadline, "{metrics}");
+        metrics = admin(&running, "/metrics");
+    }
     for line in [
         "policy_reloads_total{outcome=\"loaded\"} 1",
         "policy_reloads_total{outcome=\"refused\"} 1",
         "policy_info{version=\"2+",
-        "usage_events_total{outcome=\"written\"} 1",
         "settles_total{outcome=\"used\",status=\"booked\"} 1",
         "tokens_total{model=\"gpt\",class=\"output\"} 3",
         "store_call_seconds_count{call=\"settle\",outcome=\"ok\"} 1",

@@ -57,15 +57,17 @@ impl Reloader {
         let metrics = &self.quota.telemetry().metrics;
         match self.load() {
             Ok(policy) => {
-                info!(policy = policy.summary(), "policy loaded");
                 metrics.policy(&policy.version);
                 metrics.policy_read(ReloadOutcome::Loaded);
+                let summary = policy.summary();
                 self.quota.replace_policy(policy);
+                // Said when it is so.
+                info!(policy = summary, "policy loaded");
                 Look::Loaded
             }
             Err(reason) => {
-                warn!(reason, in_force = self.quota.policy().version, "the policy was not loaded");
                 metrics.policy_read(ReloadOutcome::Refused);
+                warn!(reason, in_force = self.quota.policy().version, "the policy was not loaded");
                 Look::Refused(reason)
             }
         }
