@@ -6,7 +6,10 @@ mod config_file;
 mod events;
 mod secret;
 mod serve;
+#[cfg(test)]
+mod tests;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::ServeArgs;
@@ -23,9 +26,16 @@ struct Cli {
     command: Command,
 }
 
+const START: &str = "\
+To try it:             tokengate-ratelimit serve --policy policy.yaml
+Several instances:     … --store redis --redis-url redis://redis.internal:6379
+How a tenant stands:   curl 'http://127.0.0.1:8091/v1/explain?tenant=tenant-a&model=gpt-4o'
+docs/service.md has all of this with its reasons.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer filters and operators until stopped by SIGTERM or SIGINT.
+    #[command(after_help = START)]
     Serve(Box<ServeArgs>),
     /// Print the HTTP interface as an OpenAPI 3.1 document, JSON.
     Openapi,
@@ -40,7 +50,8 @@ pub fn run() -> ExitCode {
         config_file::matches(Cli::command(), &arguments).and_then(|m| Ok(Cli::from_arg_matches(&m)?.command));
     let outcome = match parsed {
         Ok(Command::Openapi) => {
-            println!("{:#}", *crate::openapi::DOCUMENT);
+            // A reader who has seen enough may leave.
+            let _ = writeln!(std::io::stdout(), "{:#}", *crate::openapi::DOCUMENT);
             Ok(())
         }
         Ok(Command::Check(args)) => check::check(&args),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tokengate_api::{SettleItem, SettleStatus};
+use tokengate_api::{Outcome, SettleItem, SettleStatus, Usage};
 
 use crate::events::{Events, HeldRecord, SettleFacts};
+use crate::limits::MAX_AMOUNT;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::tag::Tag;
@@ -32,10 +33,17 @@ impl Telemetry {
             })
             .or_else(|| Some(policy.model(item.reserve.as_ref()?.model.as_deref()?)?.1))
             .map(|model| model.name.as_str());
-        self.metrics.settled(item, status, model, record.map(|record| record.tokens));
+        let usage = counted(item);
+        self.metrics.settled(item.outcome, status, usage, model, record.map(|record| record.tokens));
         let charged = matches!(status, SettleStatus::Settled | SettleStatus::Booked);
         if let (Some(events), Some(account), true) = (&self.events, account, charged) {
-            events.settled(&SettleFacts { item, status, account, model, record, policy });
+            events.settled(&SettleFacts { item, usage, status, account, model, record, policy });
         }
     }
+}
+
+/// The usage that a settle charges: what a release or a number that nobody can have used says is not.
+fn counted(item: &SettleItem) -> Option<&Usage> {
+    let charges = matches!(item.outcome, Outcome::Used | Outcome::Estimated);
+    item.usage.as_ref().filter(|usage| charges && usage.total() <= MAX_AMOUNT)
 }

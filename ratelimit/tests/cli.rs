@@ -112,6 +112,17 @@ fn what_cannot_start_says_so_in_one_line() {
     };
     refuses(&redis("redis://user:hunter2@127.0.0.1:1/0"), &["Redis at 127.0.0.1:1"]);
     refuses(&redis("hunter2"), &["Redis URL cannot be read"]);
+    let with = |more: &[&'static str]| [["serve", "--policy", policy].as_slice(), &free, more].concat();
+    refuses(&with(&["--events", "stdout"]), &["--events needs --events-key"]);
+    refuses(&with(&["--events", "file:/no/such/file", "--events-key", "hunter2"]), &["/no/such/file"]);
+    let tls = ["--store", "redis", "--redis-url", "rediss://127.0.0.1:1", "--redis-cert"];
+    refuses(&with(&[&tls[..], &["/dev/null"]].concat()), &["--redis-key"]);
+    refuses(&with(&[&tls[..], &["/no/such", "--redis-key", "/no/such"]].concat()), &["/no/such"]);
+    // Operators on an address that others reach: only with a token.
+    let open = ["serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin-listen", "0.0.0.0:0"];
+    refuses(&open, &["--admin-listen 0.0.0.0:0", "--admin-token"]);
+    refuses(&[&open[..], &["--admin-token", ""]].concat(), &["--admin-token"]);
+    refuses(&["serve", "--config", "no/such.yaml"], &["no/such.yaml"]);
     refuses(&[["serve", "--policy", policy, "--log", "a=b=c"].as_slice(), &free].concat(), &["log filter"]);
     // A port that never answers as Redis does.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -122,7 +133,7 @@ fn what_cannot_start_says_so_in_one_line() {
 #[test]
 fn help_names_every_setting_and_version_the_commit() {
     let help = String::from_utf8(run(&["serve", "--help"]).stdout).unwrap();
-    for name in ["POLICY", "LISTEN", "ADMIN_LISTEN", "STORE", "REDIS_URL", "TOKEN", "LOG"] {
+    for name in ["POLICY", "LISTEN", "ADMIN_LISTEN", "STORE", "REDIS_URL", "TOKEN", "LOG", "CONFIG"] {
         assert!(help.contains(&format!("TOKENGATE_{name}")), "{name}");
     }
     let version = String::from_utf8(run(&["--version"]).stdout).unwrap();
@@ -155,10 +166,23 @@ impl Running {
         Self { api: address(" listen="), admin: address(" admin_listen="), child, log }
     }
 
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Reads its log up to a line that contains `part`.
+    fn says(&mut self, part: &str) {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "it ended and did not say {part}");
+        }
+    }
+
     /// Ends it and gives back what it logged since it was ready.
     fn stop(mut self, signal: &str) -> (Option<i32>, String) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        self.signal(signal);
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it does not stop");
@@ -209,4 +233,140 @@ fn serves_by_environment_and_stops_when_told() {
         assert_eq!(code, Some(0), "{log}");
         assert!(log.contains("stopping") && !log.contains("hunter2"), "{log}");
     }
+}
+
+const SERVICE: &str = "listen: 127.0.0.1:0\nadmin-listen: 127.0.0.1:0\nadmin-token: 0perator\n";
+const POLICY: &str = r#"
+models: [{name: gpt, match: ["gpt*"], max_output_tokens: 500}]
+plans: {basic: {models: ["*"]}}
+keys: [{sha256: "000000000000000000000000000000000000000000000000000000000000000a", tenant: t, plan: basic}]
+limits: [{name: rpm, per: [tenant], count: requests, algorithm: fixed_window, every: 1m, limit: 9}]
+"#;
+
+fn call(method: &str, path: &str, token: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// By a file of settings: the policy follows SIGHUP, so does the file of usage events, and what is left is
+/// written before the end.
+#[test]
+fn follows_sighup_and_writes_usage_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let shown = |name: &str| path(name).display().to_string();
+    let policy = |version: &str| std::fs::write(path("policy.yaml"), format!("version: {version}{POLICY}"));
+    policy("\"1\"").unwrap();
+    let settings = format!(
+        "{SERVICE}policy: {}\npolicy-poll-ms: 0\nevents: file:{}\nevents-key: hunter2\n",
+        shown("policy.yaml"),
+        shown("usage.jsonl")
+    );
+    std::fs::write(path("service.yaml"), settings).unwrap();
+    let mut command = program();
+    command.args(["serve", "--config", &shown("service.yaml"), "--log", "info"]);
+    let mut running = Running::start(command);
+    let admin = |running: &Running, path: &str| http(&running.admin, &call("GET", path, "0perator", ""));
+    let version = |running: &Running| admin(running, "/v1/version");
+    assert!(version(&running).contains("\"policy_version\":\"1+"));
+    assert!(http(&running.admin, &call("GET", "/metrics", "wrong", "")).starts_with("HTTP/1.1 401"));
+
+    let settle = |running: &Running, id: char| {
+        let id = String::from(id).repeat(32);
+        let key = format!("{:0>64}", "a");
+        let reserve = format!(
+            r#"{{"id":"{id}","deadline_ms":1000,"key_hash":"{key}","model":"gpt-1","dialect":"openai",
+               "endpoint":"chat.completions","prompt_tokens":10}}"#
+        );
+        let item = format!(
+            r#"[{{"id":"{id}","outcome":"used","sent":true,"usage":{{"output":3}},"age_ms":1,"queued_ms":0,
+               "reserve":{reserve}}}]"#
+        );
+        let answer = http(&running.api, &call("POST", "/v1/settle", "", &item));
+        assert!(answer.contains("\"booked\""), "{answer}");
+    };
+    let written = |name: &str, lines: usize| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let text = std::fs::read_to_string(path(name)).unwrap_or_default();
+            if text.lines().count() == lines {
+                return text;
+            }
+            assert!(Instant::now() < deadline, "{name}: {text}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    settle(&running, 'a');
+    let first = written("usage.jsonl", 1);
+    assert!(first.contains(r#""status":"booked""#) && first.contains(r#""plan":"basic""#), "{first}");
+    std::fs::rename(path("usage.jsonl"), path("usage.1")).unwrap();
+
+    policy("\"2\"").unwrap();
+    running.signal("-HUP");
+    running.says("policy loaded");
+    assert!(version(&running).contains("\"policy_version\":\"2+"));
+    policy("3").unwrap();
+    running.signal("-HUP");
+    running.says("the policy was not loaded");
+    assert!(version(&running).contains("\"policy_version\":\"2+"));
+    assert!(admin(&running, "/readyz").starts_with("HTTP/1.1 200"));
+    // Counted just after it was written.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut metrics = String::new();
+    while !metrics.contains("usage_events_total{outcome=\"written\"} 1\n") {
+        assert!(Instant::now() < deadline, "{metrics}");
+        metrics = admin(&running, "/metrics");
+    }
+    for line in [
+        "policy_reloads_total{outcome=\"loaded\"} 1",
+        "policy_reloads_total{outcome=\"refused\"} 1",
+        "policy_info{version=\"2+",
+        "settles_total{outcome=\"used\",status=\"booked\"} 1",
+        "tokens_total{model=\"gpt\",class=\"output\"} 3",
+        "store_call_seconds_count{call=\"settle\",outcome=\"ok\"} 1",
+    ] {
+        assert!(metrics.contains(&format!("tokengate_ratelimit_{line}")), "{line}: {metrics}");
+    }
+
+    settle(&running, 'b');
+    let (code, log) = running.stop("-TERM");
+    assert_eq!(code, Some(0), "{log}");
+    assert!(written("usage.jsonl", 1).contains("\"id\":\"bbbb"));
+    assert_eq!(written("usage.1", 1), first);
+    assert!(!log.contains("hunter2") && !log.contains("0perator"), "{log}");
+}
+
+/// The file is looked at without being told, too.
+#[test]
+fn finds_a_changed_policy_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    std::fs::write(&file, format!("version: \"1\"{POLICY}")).unwrap();
+    let mut command = program();
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--policy-poll-ms",
+        "5",
+    ]);
+    command.arg("--policy").arg(&file);
+    let mut running = Running::start(command);
+    std::fs::write(directory.path().join("new"), format!("version: \"2\"{POLICY}")).unwrap();
+    std::fs::rename(directory.path().join("new"), &file).unwrap();
+    running.says("policy loaded");
+    assert_eq!(running.stop("-TERM").0, Some(0));
+}
+
+#[test]
+fn prints_its_interface() {
+    let output = run(&["openapi"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\"openapi\": \"3.1.0\"") && text.contains("/v1/reserve"), "{text}");
 }

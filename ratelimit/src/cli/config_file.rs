@@ -76,7 +76,7 @@ fn check(command: &Command, name: &str, value: &str) -> Result<String, String> {
     let serve = command.find_subcommand("serve").ok_or("there are no settings")?;
     let arg = serve
         .get_arguments()
-        .find(|arg| arg.get_long() == Some(name) && arg.get_id() != CONFIG && arg.get_env().is_some())
+        .find(|arg| arg.get_long() == Some(name) && !["help", CONFIG].contains(&name))
         .ok_or("is not a setting of the file; `tokengate-ratelimit serve --help` lists them")?;
     // The value alone, read by the argument's own rules. What clap says of it repeats it: it may be a secret.
     let id = arg.get_id().to_string();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
@@ -17,12 +16,12 @@ use super::secret::Secret;
 use crate::clock::SystemClock;
 use crate::http::Token;
 use crate::metrics::{Metrics, TimedStore};
-use crate::policy::{LoadError, Policy};
+use crate::policy::{self, LoadError, Policy};
 use crate::quota::Quota;
 use crate::release_queue::ReleaseQueue;
 use crate::reload::{self, Reloader};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{ConnectError, RedisStore};
+use crate::store::redis::{ConnectError, RedisStore, Target, TlsFiles, Watch};
 use crate::store::{Lifetimes, Store};
 use crate::telemetry::Telemetry;
 use crate::{GIT_HASH, VERSION};
@@ -39,6 +38,10 @@ pub(super) enum ServeError {
     OpenAdmin(SocketAddr),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("--redis-cert and --redis-key belong together: one of them is missing")]
+    HalfCertificate,
+    #[error("{file}: {source}")]
+    Certificate { file: String, source: std::io::Error },
     #[error(transparent)]
     Redis(#[from] ConnectError),
     #[error(transparent)]
@@ -55,19 +58,17 @@ pub(super) fn serve(args: ServeArgs) -> Result<(), ServeError> {
     if !args.admin_listen.ip().is_loopback() && token(args.admin_token.as_ref()).is_none() {
         return Err(ServeError::OpenAdmin(args.admin_listen));
     }
-    // Before it is read: a change in between is then seen at the first look.
-    let seen = reload::content(&args.policy);
-    let policy = Policy::load(&args.policy)?;
+    let (policy, watch) = policy::Watch::load(&args.policy)?;
     for warning in policy.warnings() {
         warn!("policy: {warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(run(args, policy, seen));
+    let outcome = runtime.block_on(run(args, policy, watch));
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-async fn run(args: ServeArgs, policy: Policy, seen: reload::Content) -> Result<(), ServeError> {
+async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Result<(), ServeError> {
     // Before anybody can be told that it runs: from here on a signal is no accident.
     let (stop_signal, hangups) = (stop_signal()?, signal(SignalKind::hangup())?);
     let listener = listen(args.listen).await?;
@@ -75,7 +76,7 @@ async fn run(args: ServeArgs, policy: Policy, seen: reload::Content) -> Result<(
     let metrics = Arc::new(Metrics::default());
     metrics.policy(&policy.version);
     let outlet = outlet(&args, &metrics)?;
-    let store = open_store(&args, &policy, &metrics).await?;
+    let (store, watch) = open_store(&args, &policy, &metrics).await?;
     let releases = ReleaseQueue::default();
     let sender = tokio::spawn(releases.clone().run(Arc::clone(&store)));
     let (filters, operators) = (token(args.token.as_ref()), token(args.admin_token.as_ref()));
@@ -99,7 +100,11 @@ async fn run(args: ServeArgs, policy: Policy, seen: reload::Content) -> Result<(
     let quota = Arc::new(
         Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)).with_telemetry(telemetry),
     );
-    let (stop, stopping) = watch::channel(false);
+    if let Some(watch) = watch {
+        let quota = Arc::clone(&quota);
+        tokio::spawn(watch.run(Arc::clone(&metrics), move || longest_window_ms(&quota.policy())));
+    }
+    let (stop, stopping) = tokio::sync::watch::channel(false);
     let bounds = args.bounds();
     let api = crate::http::router(Arc::clone(&quota), filters, &bounds);
     let connections = metrics.connections().clone();
@@ -111,7 +116,7 @@ async fn run(args: ServeArgs, policy: Policy, seen: reload::Content) -> Result<(
 
     let pause = (args.policy_poll_ms > 0).then(|| Duration::from_millis(args.policy_poll_ms));
     let reopen = outlet.as_ref().map(|outlet| outlet.reopen.clone());
-    let reloader = Reloader::new(&args.policy, seen, quota);
+    let reloader = Reloader::new(policy_file, quota);
     let follower = tokio::spawn(reload::follow(reloader, pause, hangups, reopen));
 
     tokio::select! {
@@ -171,20 +176,41 @@ async fn open_store(
     args: &ServeArgs,
     policy: &Policy,
     metrics: &Arc<Metrics>,
-) -> Result<Arc<dyn Store>, ServeError> {
+) -> Result<(Arc<dyn Store>, Option<Watch>), ServeError> {
+    let mut watch = None;
     let lifetimes = Lifetimes::default();
     let clock = Arc::new(SystemClock);
     let store: Arc<dyn Store> = match args.store {
         StoreKind::Memory => Arc::new(MemoryStore::new(clock, lifetimes)),
         StoreKind::Redis => {
-            let url = &args.redis_url.0;
-            Arc::new(RedisStore::connect(url, &policy.key_prefix, clock, lifetimes).await?)
+            let target = Target { url: args.redis_url.0.clone(), tls: tls_files(args)? };
+            let store = RedisStore::connect(target, &policy.key_prefix, clock, lifetimes).await?;
+            watch = Some(store.watch());
+            Arc::new(store)
         }
     };
-    Ok(Arc::new(TimedStore::new(store, Arc::clone(metrics))))
+    Ok((Arc::new(TimedStore::new(store, Arc::clone(metrics))), watch))
 }
 
-async fn told(mut stopping: watch::Receiver<bool>) {
+/// A store that forgets is worst for these.
+fn longest_window_ms(policy: &Policy) -> u64 {
+    policy.limits.iter().filter_map(|limit| limit.shape.window_ms()).max().unwrap_or(0)
+}
+
+fn tls_files(args: &ServeArgs) -> Result<TlsFiles, ServeError> {
+    let read = |file: &std::path::PathBuf| {
+        std::fs::read(file)
+            .map_err(|source| ServeError::Certificate { file: file.display().to_string(), source })
+    };
+    let client = match (&args.redis_cert, &args.redis_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        _ => return Err(ServeError::HalfCertificate),
+    };
+    Ok(TlsFiles { ca: args.redis_ca.as_ref().map(read).transpose()?, client })
+}
+
+async fn told(mut stopping: tokio::sync::watch::Receiver<bool>) {
     // An error means that the sender is gone: then everything stops.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -9,6 +9,8 @@ use crate::tag::Tag;
 /// What an event is made from.
 pub struct SettleFacts<'a> {
     pub item: &'a SettleItem,
+    /// As it was charged; absent when it was not.
+    pub usage: Option<&'a Usage>,
     pub status: SettleStatus,
     pub account: Tag,
     /// Canonical name.
@@ -54,7 +56,8 @@ pub struct UsageEvent {
     pub model: Option<String>,
     /// Tokens that were held; null when nothing was, or when the record did not say it.
     pub estimate_tokens: Option<u64>,
-    /// Tokens by class as the provider or the filter counted them; null when nobody did.
+    /// Tokens by class as the provider or the filter counted them; null when nobody did, or when no such number
+    /// can be.
     pub usage: Option<Usage>,
     /// What the settlement charges in tokens: the usage, or what was held, or nothing; null when that was held
     /// and is not known.
@@ -66,7 +69,7 @@ pub struct UsageEvent {
 
 impl UsageEvent {
     pub fn of(facts: &SettleFacts<'_>, key: &PseudonymKey, now_ms: u64) -> Self {
-        let SettleFacts { item, record, policy, .. } = facts;
+        let SettleFacts { item, usage, record, policy, .. } = facts;
         let of_record = |record: &HeldRecord| {
             policy.plans.keys().find(|name| Tag::plan(name) == record.plan).map(String::as_str)
         };
@@ -84,8 +87,8 @@ impl UsageEvent {
             plan: record.and_then(of_record).or_else(of_reserve).map(str::to_owned),
             model: facts.model.map(str::to_owned),
             estimate_tokens: held,
-            usage: item.usage,
-            charged_tokens: match (item.outcome, &item.usage) {
+            usage: usage.copied(),
+            charged_tokens: match (item.outcome, usage) {
                 (Outcome::Released, _) => Some(0),
                 (Outcome::Used | Outcome::Estimated, Some(usage)) => Some(usage.total()),
                 (Outcome::Used | Outcome::Estimated, None) | (Outcome::Held, _) => held,

@@ -3,16 +3,23 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokengate_api::{SettleItem, SettleStatus};
 
-use super::sink::{FileSink, HttpSink, Reopen, Sink, SinkError, SinkKind};
+use super::sink::{Sink, SinkError};
 use super::*;
-use crate::clock::ManualClock;
+use std::time::Duration;
+
+use crate::clock::{ManualClock, SystemClock};
 use crate::http::tests::{ID, KEY, Setup, policy, post, reserve_body, start, with};
 use crate::metrics::EventOutcome;
 use crate::metrics::Metrics;
+use crate::store::memory::MemoryStore;
+use crate::store::{
+    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement, Store,
+    StoreError, TopUp, ToppedUp,
+};
 use crate::tag::Tag;
 use crate::telemetry::Telemetry;
 
@@ -72,6 +79,89 @@ async fn one_event_for_each_settlement_that_counts() {
     assert!(!text.contains(KEY) && !text.contains(held["account"].as_str().unwrap()), "{text}");
 }
 
+/// A release, and a number that nobody can have used: neither is counted as usage.
+#[tokio::test]
+async fn usage_that_is_not_charged_is_not_told() {
+    let metrics = Arc::new(Metrics::default());
+    let (events, queue) = events(&metrics);
+    let telemetry = Telemetry { metrics: metrics.clone(), events: Some(events) };
+    let server = start(Setup { telemetry, ..Setup::default() }).await;
+    for (id, outcome, charged) in [("a", "used", Value::Null), ("b", "released", json!(0))] {
+        let reserve = with(reserve_body(), "id", json!(id.repeat(32)));
+        let (_, held) = post(server.api, "/v1/reserve", &reserve).await;
+        assert_eq!(held["decision"], "allow");
+        let usage = json!({"input": u64::MAX, "output": 1});
+        let item = json!({"id": reserve["id"], "account": held["account"], "outcome": outcome, "sent": true,
+            "usage": usage, "age_ms": 0, "queued_ms": 0});
+        post(server.api, "/v1/settle", &json!([item])).await;
+        let last = lines(&queue).pop().unwrap();
+        assert_eq!((&last["usage"], &last["charged_tokens"]), (&Value::Null, &charged), "{last}");
+    }
+    assert!(!metrics.text().unwrap().contains("tokens_total{model"));
+}
+
+/// Settles, and says of the second item that it does not know.
+struct Doubtful(MemoryStore);
+
+#[async_trait]
+impl Store for Doubtful {
+    async fn reserve(&self, hold: &Hold, within: Duration) -> Result<Reserved, StoreError> {
+        self.0.reserve(hold, within).await
+    }
+
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>> {
+        let mut answers = self.0.settle(batch, within).await;
+        if let Some(second) = answers.get_mut(1) {
+            *second = Err(StoreError::Timeout);
+        }
+        answers
+    }
+
+    async fn explain(
+        &self,
+        account: Tag,
+        model: Tag,
+        meters: &[Meter],
+        within: Duration,
+    ) -> Result<Explained, StoreError> {
+        self.0.explain(account, model, meters, within).await
+    }
+
+    async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>> {
+        self.0.extend(batch, within).await
+    }
+
+    async fn top_up(&self, top_up: &TopUp, within: Duration) -> Result<ToppedUp, StoreError> {
+        self.0.top_up(top_up, within).await
+    }
+
+    async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError> {
+        self.0.reset(account, bucket, within).await
+    }
+
+    async fn ping(&self, within: Duration) -> Result<(), StoreError> {
+        self.0.ping(within).await
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_in_part_is_told_in_part() {
+    let metrics = Arc::new(Metrics::default());
+    let (events, queue) = events(&metrics);
+    let telemetry = Telemetry { metrics, events: Some(events) };
+    let store = Arc::new(Doubtful(MemoryStore::new(Arc::new(SystemClock), Lifetimes::default())));
+    let server = start(Setup { telemetry, store, ..Setup::default() }).await;
+    let item = |id: &str| {
+        let reserve = with(reserve_body(), "id", json!(id.repeat(32)));
+        json!({"id": reserve["id"], "outcome": "used", "sent": true, "usage": {"input": 1}, "age_ms": 0,
+            "queued_ms": 0, "reserve": reserve})
+    };
+    let batch = json!([item("a"), item("b")]);
+    assert_eq!(post(server.api, "/v1/settle", &batch).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let told: Vec<_> = lines(&queue).iter().map(|line| line["id"].clone()).collect();
+    assert_eq!(told, [json!("a".repeat(32))]);
+}
+
 #[test]
 fn the_record_tells_the_estimate() {
     let policy = policy();
@@ -88,6 +178,7 @@ fn the_record_tells_the_estimate() {
         let account = Tag::account("t");
         let settlement = SettleFacts {
             item: &item,
+            usage: item.usage.as_ref(),
             status: SettleStatus::Settled,
             account,
             model: Some("gpt"),
@@ -172,76 +263,4 @@ async fn events_come_again_until_they_are_taken() {
     assert!(text.contains("usage_events_total{outcome=\"written\"} 1\n"), "{text}");
     assert!(text.contains("usage_events_total{outcome=\"rejected\"} 1\n"), "{text}");
     assert!(text.contains("usage_events_pending 0\n"), "{text}");
-}
-
-#[tokio::test]
-async fn a_file_is_appended_to_and_opened_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let (path, moved) = (directory.path().join("usage.jsonl"), directory.path().join("usage.1"));
-    std::fs::write(&path, "0\n").unwrap();
-    let reopen = Reopen::default();
-    let mut sink = FileSink::open(&path, reopen.clone()).unwrap();
-    sink.write(&["1".to_owned(), "2".to_owned()]).await.unwrap();
-    std::fs::rename(&path, &moved).unwrap();
-    sink.write(&["3".to_owned()]).await.unwrap();
-    reopen.ask();
-    sink.write(&["4".to_owned()]).await.unwrap();
-    assert_eq!(std::fs::read_to_string(&moved).unwrap(), "0\n1\n2\n3\n");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "4\n");
-    // A disk that is full.
-    let mut full = FileSink::open(std::path::Path::new("/dev/full"), Reopen::default()).unwrap();
-    let error = full.write(&["1".to_owned()]).await.unwrap_err();
-    assert!(matches!(&error, SinkError::Away(reason) if reason.contains("/dev/full")), "{error:?}");
-    assert!(FileSink::open(&directory.path().join("no/such"), Reopen::default()).is_err());
-}
-
-#[tokio::test]
-async fn an_http_sink_tells_a_no_from_a_not_now() {
-    let answers = [204, 503, 429, 404, 400, 413];
-    type Seen = Arc<Mutex<Vec<(HeaderMap, String)>>>;
-    let seen = Seen::default();
-    let left = Arc::new(Mutex::new(VecDeque::from(answers)));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let collect = seen.clone();
-    let app = axum::Router::new().fallback(async move |headers: HeaderMap, body: String| {
-        collect.lock().unwrap().push((headers, body));
-        StatusCode::from_u16(left.lock().unwrap().pop_front().unwrap()).unwrap()
-    });
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    let tls = || {
-        rustls::ClientConfig::builder()
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth()
-    };
-    let uri: hyper::Uri = format!("http://{address}/usage").parse().unwrap();
-    let mut sink = HttpSink::new(uri, Some("t0ken"), tls()).unwrap();
-    for status in answers {
-        let answer = sink.write(&["{}".to_owned(), "[]".to_owned()]).await;
-        match (status, answer) {
-            (204, Ok(()))
-            | (503 | 429 | 404, Err(SinkError::Away(_)))
-            | (400 | 413, Err(SinkError::Refused(_))) => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    let (headers, body) = seen.lock().unwrap()[0].clone();
-    assert_eq!(body, "{}\n[]\n");
-    assert_eq!(headers["content-type"], "application/x-ndjson");
-    assert_eq!(headers["authorization"], "Bearer t0ken");
-    let mut nobody = HttpSink::new("http://127.0.0.1:1/".parse().unwrap(), None, tls()).unwrap();
-    assert!(matches!(nobody.write(&["{}".to_owned()]).await, Err(SinkError::Away(_))));
-    assert!(HttpSink::new("http://h/".parse().unwrap(), Some("a\nb"), tls()).is_err());
-}
-
-#[test]
-fn a_sink_is_named_by_one_word() {
-    let read = |text: &str| text.parse::<SinkKind>();
-    assert_eq!(read("none"), Ok(SinkKind::None));
-    assert_eq!(read("stdout"), Ok(SinkKind::Stdout));
-    assert_eq!(read("file:/a b"), Ok(SinkKind::File("/a b".into())));
-    assert_eq!(read("https://h:1/p"), Ok(SinkKind::Http("https://h:1/p".parse().unwrap())));
-    for bad in ["", "file:", "/path", "ftp://h/", "http://", "STDOUT"] {
-        assert!(read(bad).is_err(), "{bad}");
-    }
 }

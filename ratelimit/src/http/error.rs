@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The body of an [`ApiError`].
+/// What a call that cannot be carried out is answered.
 #[derive(Serialize, JsonSchema)]
 pub struct ErrorBody {
     pub error: ErrorDetail,

@@ -10,6 +10,10 @@ macro_rules! label_values {
             $($(#[$about])* $variant),+
         }
 
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+        }
+
         impl EncodeLabelValue for $name {
             fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
                 match self {

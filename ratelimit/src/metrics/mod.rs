@@ -4,6 +4,7 @@
 //! (decision, reason, status), nothing that a client sends, no tenants, no keys.
 
 mod labels;
+mod registered;
 mod timed_store;
 
 #[cfg(test)]
@@ -16,26 +17,18 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
-use tokengate_api::{Decision, ReserveResponse, SettleItem, SettleStatus};
+use prometheus_client::registry::Registry;
+use tokengate_api::{Decision, Outcome, ReserveResponse, SettleStatus, Usage};
 
 use labels::{
-    BuildLabels, DecisionLabels, EventLabels, LimitLabels, OverloadLabels, PolicyLabels, ReloadLabels,
-    SettleLabels, StoreLabels, TokenLabels, UnsettledLabels,
+    DecisionLabels, EventLabels, LimitLabels, OverloadLabels, PolicyLabels, ReloadLabels, SettleLabels,
+    StoreLabels, TokenLabels, UnsettledLabels,
 };
 pub use labels::{EventOutcome, Overload, ReloadOutcome, StoreCall, StoreOutcome};
 pub use timed_store::TimedStore;
 
-use crate::{GIT_HASH, VERSION};
-
 /// The `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
-
-/// From a tenth of a millisecond to the longest a filter waits.
-const STORE_SECONDS: [f64; 13] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
-/// What was used of a hold; above 1 is debt.
-const USED_OF_HELD: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1, 1.5, 2.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -58,103 +51,6 @@ pub struct Metrics {
     events: Family<EventLabels, Counter>,
     events_pending: Gauge,
     store_wiped: Counter,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::with_prefix("tokengate_ratelimit");
-        let metrics = Self {
-            decisions: Family::default(),
-            replays: Counter::default(),
-            degraded: Counter::default(),
-            would_deny: Family::default(),
-            settles: Family::default(),
-            tokens: Family::default(),
-            unsettled_tokens: Family::default(),
-            used_of_held: Histogram::new(USED_OF_HELD),
-            store_seconds: Family::new_with_constructor(|| Histogram::new(STORE_SECONDS)),
-            calls_in_flight: Gauge::default(),
-            refused_calls: Family::default(),
-            connections: Gauge::default(),
-            policy: Family::default(),
-            policy_reloads: Family::default(),
-            events: Family::default(),
-            events_pending: Gauge::default(),
-            store_wiped: Counter::default(),
-            registry: Registry::default(),
-        };
-        let build = Family::<BuildLabels, Gauge>::default();
-        build.get_or_create(&BuildLabels { version: VERSION, git_hash: GIT_HASH }).set(1);
-        let all = &mut registry;
-        all.register("build_info", "The program that runs", build);
-        all.register(
-            "decisions",
-            "Reserves by decision; a deny with its reason and the limit that gave it",
-            metrics.decisions.clone(),
-        );
-        all.register(
-            "replayed_reserves",
-            "Reserves answered from an earlier reserve of the same id",
-            metrics.replays.clone(),
-        );
-        all.register("degraded_decisions", "Reserves decided without the store", metrics.degraded.clone());
-        all.register(
-            "shadow_would_deny",
-            "Requests that a shadow limit would have refused",
-            metrics.would_deny.clone(),
-        );
-        all.register(
-            "settles",
-            "Settled reservations by what the filter knew (outcome) and what became of it (status)",
-            metrics.settles.clone(),
-        );
-        all.register(
-            "tokens",
-            "Tokens of settled and booked usage, by model and class",
-            metrics.tokens.clone(),
-        );
-        all.register(
-            "uncharged_tokens",
-            "Tokens of usage that came too late, or for a reservation that nobody knows: charged to nobody",
-            metrics.unsettled_tokens.clone(),
-        );
-        all.register(
-            "used_of_held_ratio",
-            "Tokens used of the tokens held, per settled request; above 1 is debt",
-            metrics.used_of_held.clone(),
-        );
-        all.register_with_unit(
-            "store_call",
-            "How long calls to the store took",
-            Unit::Seconds,
-            metrics.store_seconds.clone(),
-        );
-        all.register("calls_in_flight", "Calls being answered", metrics.calls_in_flight.clone());
-        all.register(
-            "refused_calls",
-            "Calls of filters that were not carried out, by cause",
-            metrics.refused_calls.clone(),
-        );
-        all.register("connections", "Open connections of filters", metrics.connections.clone());
-        all.register("policy_info", "The policy in force", metrics.policy.clone());
-        all.register(
-            "policy_reloads",
-            "Readings of the policy file since the start",
-            metrics.policy_reloads.clone(),
-        );
-        all.register("usage_events", "Usage events by what became of them", metrics.events.clone());
-        all.register(
-            "usage_events_pending",
-            "Usage events that no sink has taken yet",
-            metrics.events_pending.clone(),
-        );
-        all.register(
-            "store_wiped",
-            "How often the store had lost everything it was told before",
-            metrics.store_wiped.clone(),
-        );
-        Self { registry, ..metrics }
-    }
 }
 
 impl Metrics {
@@ -194,10 +90,17 @@ impl Metrics {
     }
 
     /// A settle was answered. `model` is the canonical name, `held` the tokens that were held; both when known.
-    pub fn settled(&self, item: &SettleItem, status: SettleStatus, model: Option<&str>, held: Option<u64>) {
-        let labels = SettleLabels { outcome: labels::outcome(item.outcome), status: labels::status(status) };
+    pub fn settled(
+        &self,
+        outcome: Outcome,
+        status: SettleStatus,
+        usage: Option<&Usage>,
+        model: Option<&str>,
+        held: Option<u64>,
+    ) {
+        let labels = SettleLabels { outcome: labels::outcome(outcome), status: labels::status(status) };
         self.settles.get_or_create(&labels).inc();
-        let Some(usage) = &item.usage else { return };
+        let Some(usage) = usage else { return };
         match status {
             SettleStatus::Settled | SettleStatus::Booked => {
                 let model = model.unwrap_or("unknown");

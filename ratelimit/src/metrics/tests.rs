@@ -134,11 +134,10 @@ async fn what_only_the_service_tells() {
 #[test]
 fn a_record_tells_model_and_estimate() {
     let metrics = Metrics::default();
-    let item: SettleItem = serde_json::from_value(json!({"id": ID, "outcome": "used", "sent": true,
-        "usage": {"output": 45}, "age_ms": 0, "queued_ms": 0}))
-    .unwrap();
-    metrics.settled(&item, SettleStatus::Settled, Some("gpt"), Some(50));
-    metrics.settled(&item, SettleStatus::AlreadySettled, Some("gpt"), Some(50));
+    let usage = Usage { output: 45, ..Usage::default() };
+    for status in [SettleStatus::Settled, SettleStatus::AlreadySettled] {
+        metrics.settled(Outcome::Used, status, Some(&usage), Some("gpt"), Some(50));
+    }
     let seen = samples(&metrics.text().unwrap());
     let of = |name: &str| seen.get(&format!("tokengate_ratelimit_{name}")).copied();
     assert_eq!(of("used_of_held_ratio_bucket{le=\"0.7\"}"), Some(0.0));

@@ -64,11 +64,7 @@ impl Watch {
     }
 
     pub fn poll_with(&mut self, environment: Environment<'_>) -> Poll {
-        let read = std::fs::read_to_string(&self.file);
-        let seen = match &read {
-            Ok(text) => Seen::Content(Sha256::digest(text).into()),
-            Err(error) => Seen::Unreadable(error.kind()),
-        };
+        let (seen, read) = self.look();
         if seen == self.known {
             self.found = None;
             return Poll::Unchanged;
@@ -77,6 +73,25 @@ impl Watch {
             self.found = Some(seen);
             return Poll::Settling;
         }
+        self.taken(seen, read, environment)
+    }
+
+    /// Takes the text as it is now, also when it is the known one.
+    pub fn read_now(&mut self) -> Poll {
+        let (seen, read) = self.look();
+        self.taken(seen, read, &|name| std::env::var(name).ok())
+    }
+
+    fn look(&self) -> (Seen, std::io::Result<String>) {
+        let read = std::fs::read_to_string(&self.file);
+        let seen = match &read {
+            Ok(text) => Seen::Content(Sha256::digest(text).into()),
+            Err(error) => Seen::Unreadable(error.kind()),
+        };
+        (seen, read)
+    }
+
+    fn taken(&mut self, seen: Seen, read: std::io::Result<String>, environment: Environment<'_>) -> Poll {
         self.known = seen;
         self.found = None;
         let file = self.file.display().to_string();

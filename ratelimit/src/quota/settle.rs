@@ -30,18 +30,19 @@ impl Quota {
         let policy = self.policy();
         let settlements: Vec<_> = items.iter().map(|item| self.settlement(&policy, item)).collect();
         let batch: Vec<_> = settlements.iter().flatten().cloned().collect();
-        let answers = self.store.settle(&batch, STORE_TIME).await;
-        if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
-            if let Some(unsaid) = FAILED.say() {
-                warn!(%error, items = items.len(), unsaid, "a settle batch failed");
-            }
-            return Err(error.clone().into());
-        }
-        let mut answers = answers.into_iter().flatten();
+        let mut answers = self.store.settle(&batch, STORE_TIME).await.into_iter();
         let mut results = Vec::with_capacity(items.len());
+        let mut failed = None;
         for (item, settlement) in items.iter().zip(&settlements) {
             // Where no account is known there is nothing to look for.
-            let settled = settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Settled::Unknown);
+            let answer = settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Ok(Settled::Unknown));
+            let settled = match answer {
+                Ok(settled) => settled,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
             if matches!(settled, Settled::Late | Settled::Unknown) {
                 let tokens = item.usage.as_ref().map_or(0, |usage| usage.total());
                 if let Some(unsaid) = CHANGED_NOTHING.say() {
@@ -52,9 +53,16 @@ impl Quota {
                 debug!(id = %item.id, ?settled, outcome = ?item.outcome, "settle");
             }
             let status = status(settled);
+            // Also when another item fails: to its repeat, this one will have been settled already.
             let account = settlement.as_ref().map(|settlement| settlement.account);
             self.telemetry.settled(&policy, item, status, account, None);
             results.push(SettleResult { id: item.id.clone(), status });
+        }
+        if let Some(error) = failed {
+            if let Some(unsaid) = FAILED.say() {
+                warn!(%error, items = items.len(), unsaid, "a settle batch failed");
+            }
+            return Err(error.into());
         }
         Ok(SettleResponse { results, policy_version: policy.version.clone() })
     }

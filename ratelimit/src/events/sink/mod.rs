@@ -3,6 +3,9 @@
 mod file;
 mod http;
 
+#[cfg(test)]
+mod tests;
+
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,19 @@
+//! The way to a server: TLS or not, with which credentials, and whether it can be trusted with counts.
+
+mod server_info;
+mod target;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ErrorKind, IntoConnectionInfo, RedisError};
+use redis::{Client, ClientTlsConfig, ErrorKind, IntoConnectionInfo, RedisError, TlsCertificates};
+pub use target::{Target, TlsFiles};
+pub use watch::Watch;
 
 use super::super::StoreError;
 
@@ -12,27 +23,42 @@ const START: Duration = Duration::from_secs(3);
 /// Why a Redis cannot be used. Says where it is, never with which password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the Redis URL cannot be read; write redis://[user:password@]host:port[/database]")]
+    #[error(
+        "the Redis URL cannot be read; write redis://[user:password@]host:port[/database], or rediss:// for TLS"
+    )]
     Url,
-    #[error("TLS to Redis (rediss://) is not supported yet")]
-    Tls,
+    #[error("certificates are given and the Redis URL is without TLS; write rediss://")]
+    TlsUnused,
+    #[error(
+        "the certificates for Redis cannot be used; they must be PEM, and the key must be that of the certificate"
+    )]
+    Certificates,
     #[error("Redis at {address} cannot be used: {reason}")]
     Unusable { address: String, reason: String },
 }
 
 /// Connects, checks that the server keeps what it is told, and keeps reconnecting later on.
-pub async fn connect(url: &str) -> Result<ConnectionManager, ConnectError> {
-    if url.starts_with("rediss:") {
-        return Err(ConnectError::Tls);
+pub async fn connect(target: &Target) -> Result<ConnectionManager, ConnectError> {
+    let tls = target.url.starts_with("rediss:");
+    if !tls && !target.tls.is_empty() {
+        return Err(ConnectError::TlsUnused);
     }
     let settings = TcpSettings::default()
         .set_nodelay(true)
         // A host that has vanished must not look like a slow one for a quarter of an hour.
         .set_user_timeout(Duration::from_secs(5));
-    let info = url.into_connection_info().map_err(|_| ConnectError::Url)?.set_tcp_settings(settings);
+    let info =
+        target.url.as_str().into_connection_info().map_err(|_| ConnectError::Url)?.set_tcp_settings(settings);
     let address = info.addr().to_string();
     let unusable = |reason: String| ConnectError::Unusable { address: address.clone(), reason };
-    let client = Client::open(info).map_err(|_| ConnectError::Url)?;
+    let client = if tls {
+        let TlsFiles { ca, client } = target.tls.clone();
+        let client_tls = client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let certificates = TlsCertificates { client_tls, root_cert: ca };
+        Client::build_with_tls(info, certificates).map_err(|_| ConnectError::Certificates)?
+    } else {
+        Client::open(info).map_err(|_| ConnectError::Url)?
+    };
     let config = ConnectionManagerConfig::new()
         .set_min_delay(Duration::from_millis(50))
         .set_max_delay(Duration::from_millis(500))
@@ -41,36 +67,25 @@ pub async fn connect(url: &str) -> Result<ConnectionManager, ConnectError> {
         // Every call has its own, shorter deadline.
         .set_response_timeout(Some(Duration::from_secs(10)));
     let start = async {
-        let manager = ConnectionManager::new_with_config(client, config).await?;
-        let info: String = redis::cmd("INFO").arg("memory").query_async(&mut manager.clone()).await?;
+        let mut manager = ConnectionManager::new_with_config(client, config).await?;
+        let info = watch::read(&mut manager).await?;
         Ok::<_, RedisError>((manager, info))
     };
     let (manager, info) = tokio::time::timeout(START, start)
         .await
         .map_err(|_| unusable("no answer in time".to_owned()))?
         .map_err(|error| unusable(describe(&error)))?;
-    check_memory(&info).map_err(unusable)?;
-    Ok(manager)
-}
-
-/// The error of a server that answers and cannot be used all the same.
-pub fn unusable(url: &str, reason: String) -> ConnectError {
-    match url.into_connection_info() {
-        Ok(info) => ConnectError::Unusable { address: info.addr().to_string(), reason },
-        Err(_) => ConnectError::Url,
+    match info.evicts {
+        Some(policy) => Err(unusable(format!("its maxmemory-policy is {policy}, it must be noeviction"))),
+        None => Ok(manager),
     }
 }
 
-/// A server that throws counters away when it is full gives free windows.
-fn check_memory(info: &str) -> Result<(), String> {
-    let value = |name: &str| {
-        info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':')).unwrap_or_default()
-    };
-    let bounded = !matches!(value("maxmemory"), "" | "0");
-    match value("maxmemory_policy") {
-        "noeviction" => Ok(()),
-        policy if bounded => Err(format!("its maxmemory-policy is {policy}, it must be noeviction")),
-        _ => Ok(()),
+/// The error of a server that answers and cannot be used all the same.
+pub fn unusable(target: &Target, reason: String) -> ConnectError {
+    match target.url.as_str().into_connection_info() {
+        Ok(info) => ConnectError::Unusable { address: info.addr().to_string(), reason },
+        Err(_) => ConnectError::Url,
     }
 }
 
@@ -97,18 +112,5 @@ impl From<RedisError> for StoreError {
         } else {
             Self::Unreachable(describe(&error))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_server_that_evicts_is_refused() {
-        assert!(check_memory("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n").is_ok());
-        assert!(check_memory("maxmemory:100\r\nmaxmemory_policy:noeviction\r\n").is_ok());
-        assert!(check_memory("maxmemory:100\r\nmaxmemory_policy:volatile-ttl\r\n").is_err());
-        assert!(check_memory("").is_ok());
     }
 }

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use redis::aio::ConnectionManager;
 
 use answer::Answer;
-pub use connect::ConnectError;
+pub use connect::{ConnectError, Target, TlsFiles, Watch};
 use keys::{Keys, member, member_tokens};
 #[cfg(test)]
 pub use mutation::Mutation;
@@ -50,23 +50,23 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects and tries what the scripts do, so that a server that refuses it is found at the start.
     pub async fn connect(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
     ) -> Result<Self, ConnectError> {
-        Self::connect_with(url, key_prefix, clock, lifetimes, TimeSource::Server).await
+        Self::connect_with(target, key_prefix, clock, lifetimes, TimeSource::Server).await
     }
 
     /// Decides by `clock` instead of the server's: how tests get hold of time.
     #[cfg(test)]
     pub async fn connect_with_given_time(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
     ) -> Result<Self, ConnectError> {
-        Self::connect_with(url, key_prefix, clock, lifetimes, TimeSource::Given).await
+        Self::connect_with(target, key_prefix, clock, lifetimes, TimeSource::Given).await
     }
 
     /// The same with a mistake in the scripts.
@@ -83,18 +83,19 @@ impl RedisStore {
     }
 
     async fn connect_with(
-        url: &str,
+        target: impl Into<Target>,
         key_prefix: &str,
         clock: Arc<dyn Clock>,
         lifetimes: Lifetimes,
         time: TimeSource,
     ) -> Result<Self, ConnectError> {
-        let connection = connect::connect(url).await?;
+        let target = target.into();
+        let connection = connect::connect(&target).await?;
         let keys = Keys { prefix: key_prefix.to_owned() };
         let store = Self { connection, scripts: Scripts::new(time), keys, clock, lifetimes };
         match within(Duration::from_secs(2), store.self_test()).await {
             Ok(()) => Ok(store),
-            Err(error) => Err(connect::unusable(url, error.to_string())),
+            Err(error) => Err(connect::unusable(&target, error.to_string())),
         }
     }
 
@@ -104,6 +105,11 @@ impl RedisStore {
         let call = Call { keys: vec![self.keys.self_test(nobody)], ..Call::default() };
         self.patiently(|| self.scripts.self_test.run::<()>(&self.connection, &call)).await?;
         self.explain(nobody, nobody, &[], Duration::from_secs(2)).await.map(|_| ())
+    }
+
+    /// What looks at the server from time to time.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.connection.clone(), &self.keys.prefix)
     }
 
     fn now(&self) -> Vec<u8> {

@@ -160,7 +160,7 @@ async fn a_server_that_is_not_there() {
         ("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
         ("http://hunter2", "URL cannot be read"),
         ("", "URL cannot be read"),
-        ("rediss://:hunter2@localhost", "not supported yet"),
+        ("rediss://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
     ] {
         let opened = RedisStore::connect(url, "t", Arc::new(SystemClock), Lifetimes::default()).await;
         let message = opened.err().unwrap().to_string();
