@@ -17,6 +17,10 @@ use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite,
 
 /// A reserve's answer is never this large.
 const MAX_ANSWER: usize = 256 * 1024;
+/// The most of a body that one callback counts, in bytes: the worker serves nobody meanwhile.
+const MAX_COUNTED: usize = 64 * 1024;
+/// And about the longest that it does.
+const LONGEST_COUNT_MS: u64 = 1;
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
 
@@ -190,10 +194,15 @@ impl Running {
     /// Counts as much of the body as one callback may; `true` while there is more of it. Needs this stream's
     /// effective context.
     pub fn count_on(&mut self) -> bool {
-        if let Some(from) = self.stream.counts_from().filter(|from| *from < self.held_bytes) {
+        let (mut counted, began) = (0, abi::now_ms());
+        while counted < MAX_COUNTED
+            && abi::now_ms().saturating_sub(began) < LONGEST_COUNT_MS
+            && let Some(from) = self.stream.counts_from().filter(|from| *from < self.held_bytes)
+        {
             let size = (self.held_bytes - from).min(SLICE);
             let bytes = abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default();
             self.step(Event::RequestPiece { bytes: &bytes });
+            counted += size;
         }
         self.is_queued = self.has_uncounted();
         self.is_queued
@@ -208,13 +217,6 @@ impl Running {
         self.call.take()
     }
 
-    /// Leaves to the root context what this callback may not count.
-    fn count_later(&mut self) {
-        if self.has_uncounted() && !std::mem::replace(&mut self.is_queued, true) {
-            self.shared.count_later(self.this.clone());
-        }
-    }
-
     fn request_action(&self) -> Action {
         if self.stream.holds_request() { Action::Pause } else { Action::Continue }
     }
@@ -223,14 +225,15 @@ impl Running {
         if self.stream.wants_body() {
             let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
             self.step(Event::RequestEnd { body: &body });
-            self.count_later();
+            self.count_along();
         }
     }
 
+    /// Counts in a callback of the stream's own, and leaves the rest to the root context.
     fn count_along(&mut self) {
-        self.count_on();
-        self.is_queued = false;
-        self.count_later();
+        if !self.is_queued && self.count_on() {
+            self.shared.count_later(self.this.clone());
+        }
     }
 }
 
@@ -337,8 +340,7 @@ impl HttpContext for Http {
         running.step(Event::RequestBody { length });
         match end_of_stream {
             true => running.request_end(),
-            false if !running.is_queued => running.count_along(),
-            false => {}
+            false => running.count_along(),
         }
         running.request_action()
     }

@@ -26,6 +26,8 @@ const MODELS_PAUSE_MS: u64 = 1_000;
 const WATCH_PAUSE_MS: u64 = 500;
 /// Between two ticks while prompts wait to be counted.
 const COUNTING_TICK_MS: u32 = 1;
+/// About the longest that one tick counts.
+const LONGEST_COUNT_MS: u64 = 4;
 /// How long a replaced configuration may still send its settles.
 const LONGEST_GOODBYE_MS: u64 = 5_000;
 
@@ -194,22 +196,28 @@ impl Root {
         }
     }
 
-    /// Counts one slice of one stream, so that the others are served in between.
-    fn count_on(&mut self, shared: &Shared) {
-        let Some(stream) = shared.next_uncounted() else { return };
-        if let Some(running) = stream.upgrade()
-            && let Ok(mut running) = running.try_borrow_mut()
-            && abi::set_effective_context(running.context())
-        {
-            let has_more = running.count_on();
-            abi::set_effective_context(self.context);
-            if has_more {
-                shared.uncounted.borrow_mut().push_back(stream);
-            } else if let Some(call) = running.take_call() {
-                self.repeated.insert(call, stream);
+    /// Counts a little of every stream that waits for it; the others are served between two ticks.
+    fn count_on(&mut self, shared: &Shared, now: u64) {
+        let waiting = shared.uncounted.borrow().len();
+        for _ in 0..waiting {
+            let Some(stream) = shared.next_uncounted() else { break };
+            if let Some(running) = stream.upgrade()
+                && let Ok(mut running) = running.try_borrow_mut()
+                && abi::set_effective_context(running.context())
+            {
+                let has_more = running.count_on();
+                abi::set_effective_context(self.context);
+                if has_more {
+                    shared.uncounted.borrow_mut().push_back(stream);
+                } else if let Some(call) = running.take_call() {
+                    self.repeated.insert(call, stream);
+                }
+            }
+            if abi::now_ms().saturating_sub(now) >= LONGEST_COUNT_MS {
+                break;
             }
         }
-        if shared.uncounted.borrow().is_empty() {
+        if waiting > 0 && shared.uncounted.borrow().is_empty() {
             abi::set_tick_period(shared.config.outbox.tick_ms);
         }
     }
@@ -329,7 +337,7 @@ impl RootContext for Root {
         let now = abi::now_ms();
         self.fetch_models(&shared, now);
         self.send_repeats(&shared, now);
-        self.count_on(&shared);
+        self.count_on(&shared, now);
         self.look_after(&shared, now);
         self.send_settles(&shared, now);
         self.say_goodbye(&shared, now);

@@ -12,7 +12,7 @@ use crate::paths::CHAT_COMPLETIONS;
 use tokengate_api::model_name;
 
 /// The most of a body that one step counts, in bytes: a worker that counts serves nobody.
-pub const SLICE: usize = 64 * 1024;
+pub const SLICE: usize = 16 * 1024;
 
 pub struct Held {
     caller: Caller,
