@@ -1,5 +1,6 @@
 """Counting in step with the arriving body: exact on hostile prompts, and the worker serves others in between."""
 
+import gzip
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ HOSTILE = {
 }
 # tiktoken-rs gives up on these: 128 spaces are a token, and the last one is the letter's.
 KNOWN = {"spaces": 2_000_000 // 128 + 1}
+PACKED = ["letters", "one letter", "spaces", "emoji"]
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,19 @@ def test_all_of_many_are_counted(fake: FakeStack) -> None:
     becomes(fake.envoy.active_requests, 0)
     # The one that left may have been counted before it did.
     assert len(fake.quota.reserves) - len(bodies) in (0, 1)
+
+
+def test_packed_prompts_are_counted_one_after_the_other(fake: FakeStack) -> None:
+    packed = {name: gzip.compress(chat.encode(chat.body(messages=[{"content": HOSTILE[name]}])), 1) for name in PACKED}
+    connections = {name: fake.open(TENANT, body, ("content-encoding", "gzip")) for name, body in packed.items()}
+    try:
+        for connection in connections.values():
+            assert connection.response().status == 200
+    finally:
+        for connection in connections.values():
+            connection.close()
+    counted = sorted(reserve["prompt_tokens"] for reserve in fake.quota.reserves)
+    assert counted == sorted(6 + (KNOWN.get(name) or oracle().text(HOSTILE[name])) for name in PACKED)
 
 
 def test_a_body_without_held_headers(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ pub struct Running {
     call: Option<u32>,
     /// The root context counts on.
     is_queued: bool,
+    /// The body is whole, and the stream was not told yet.
+    waits_for_end: bool,
 }
 
 impl Http {
@@ -63,6 +65,7 @@ impl Http {
                 callback_began: 0,
                 call: None,
                 is_queued: false,
+                waits_for_end: false,
             })
         });
         Self { running }
@@ -194,22 +197,38 @@ impl Running {
     /// Counts as much of the body as one callback may; `true` while there is more of it. Needs this stream's
     /// effective context.
     pub fn count_on(&mut self) -> bool {
+        if self.waits_for_end {
+            self.end_body();
+        }
         let (mut counted, began) = (0, abi::now_ms());
         while counted < MAX_COUNTED
             && abi::now_ms().saturating_sub(began) < LONGEST_COUNT_MS
-            && let Some(from) = self.stream.counts_from().filter(|from| *from < self.held_bytes)
+            && let Some(bytes) = self.uncounted()
         {
-            let size = (self.held_bytes - from).min(SLICE);
-            let bytes = abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default();
             self.step(Event::RequestPiece { bytes: &bytes });
-            counted += size;
+            counted += SLICE;
         }
-        self.is_queued = self.has_uncounted();
+        self.is_queued = self.waits_for_end || self.has_uncounted();
         self.is_queued
     }
 
     fn has_uncounted(&self) -> bool {
-        self.stream.counts_from().is_some_and(|from| from < self.held_bytes)
+        self.stream.counts_kept() || self.stream.counts_from().is_some_and(|from| from < self.held_bytes)
+    }
+
+    /// What the stream needs for counting on.
+    fn uncounted(&self) -> Option<Vec<u8>> {
+        if self.stream.counts_kept() {
+            return Some(Vec::new());
+        }
+        let from = self.stream.counts_from().filter(|from| *from < self.held_bytes)?;
+        let size = (self.held_bytes - from).min(SLICE);
+        Some(abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default())
+    }
+
+    /// Whether this stream keeps a whole body.
+    pub fn keeps_body(&self) -> bool {
+        self.stream.counts_kept()
     }
 
     /// The reserve under way, for a root context that sent it: the answer will come to it.
@@ -222,10 +241,17 @@ impl Running {
     }
 
     fn request_end(&mut self) {
-        if self.stream.wants_body() {
+        self.end_body();
+        self.count_along();
+    }
+
+    /// The body is whole. A second one that must be kept waits for its turn: together they could fill the
+    /// memory that all streams share.
+    fn end_body(&mut self) {
+        self.waits_for_end = self.stream.will_keep() && !self.shared.may_keep(&self.this);
+        if self.stream.wants_body() && !self.waits_for_end {
             let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
             self.step(Event::RequestEnd { body: &body });
-            self.count_along();
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Shared {
     watched: RefCell<Vec<Weak<RefCell<Running>>>>,
     /// Streams with more of a body than their own callbacks may count.
     uncounted: RefCell<VecDeque<Weak<RefCell<Running>>>>,
+    /// The stream that keeps a whole body, if any does.
+    keeper: RefCell<Weak<RefCell<Running>>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
 }
@@ -62,6 +64,7 @@ impl Shared {
             repeats: RefCell::default(),
             watched: RefCell::default(),
             uncounted: RefCell::default(),
+            keeper: RefCell::default(),
             config,
         }
     }
@@ -83,6 +86,18 @@ impl Shared {
             abi::set_tick_period(COUNTING_TICK_MS);
         }
         uncounted.push_back(stream);
+    }
+
+    /// Whether a stream, which is running now, may keep a whole body: one at a time may.
+    pub fn may_keep(&self, stream: &Weak<RefCell<Running>>) -> bool {
+        let mut keeper = self.keeper.borrow_mut();
+        let is_taken = keeper
+            .upgrade()
+            .is_some_and(|keeper| keeper.try_borrow().is_ok_and(|running| running.keeps_body()));
+        if !is_taken {
+            *keeper = stream.clone();
+        }
+        !is_taken
     }
 
     fn next_uncounted(&self) -> Option<Weak<RefCell<Running>>> {

@@ -263,6 +263,23 @@ fn a_long_prompt_is_counted_in_slices() {
 }
 
 #[test]
+fn a_packed_body_is_kept_and_counted_in_slices() {
+    let body = format!(r#"{{"model":"gpt-4o","messages":[{{"content":"{}"}}]}}"#, "x ".repeat(2 * SLICE));
+    let packed = crate::gzip::deflate(body.as_bytes()).unwrap();
+    let mut proxy = Proxy::new();
+    proxy.headers(&[("content-encoding", "gzip")]).step(Event::RequestBody { length: packed.len() });
+    assert!(proxy.stream.will_keep() && proxy.stream.counts_from().is_none());
+    proxy.step(Event::RequestEnd { body: &packed });
+    let mut slices = 0;
+    while proxy.stream.counts_kept() {
+        proxy.step(Event::RequestPiece { bytes: b"" });
+        slices += 1;
+    }
+    let [(reserve, _)] = &proxy.reserves()[..] else { panic!("not reserved once") };
+    assert_eq!((slices, reserve.prompt_tokens), (4, 6 + 2 * SLICE as u64 + 1));
+}
+
+#[test]
 fn who_leaves_while_being_counted_has_no_hold() {
     let body = format!(r#"{{"model":"gpt-4o","messages":[{{"content":"{}"}}]}}"#, "x ".repeat(SLICE));
     let counting = |event: Event<'_>| {
