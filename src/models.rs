@@ -2,7 +2,7 @@
 
 use tokengate_api::{ModelInfo, ModelList, model_name};
 
-use crate::tokenizer::Encoding;
+use crate::tokenizer::{Encoding, Rules};
 
 /// The last good copy of the service's model list; empty until the first one is there.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,13 @@ pub struct Model {
     pub max_output_tokens: Option<u64>,
     pub default_output_tokens: Option<u64>,
     pub reasoning: bool,
+}
+
+impl Model {
+    /// How its prompts are counted.
+    pub fn rules(&self) -> Rules {
+        Rules::new(self.encoding, &self.name)
+    }
 }
 
 impl Models {

@@ -43,7 +43,7 @@ impl Held {
         if bytes.is_empty() {
             return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
         }
-        self.prompt.push(bytes, |name| Some(find_model(env, name)?.1.encoding));
+        self.prompt.push(bytes, |name| Some(find_model(env, name)?.1.rules()));
         (Stream::Held(self), Vec::new())
     }
 
@@ -63,7 +63,7 @@ impl Held {
         let format = caller.format;
         let read = plain(env, body, is_gzip).and_then(|plain| {
             let prepared = prepare(env, &plain, is_gzip)?;
-            prompt.choose(prepared.model.encoding);
+            prompt.choose(prepared.model.rules());
             count(&mut prompt, &plain);
             Ok((prepared, plain))
         });

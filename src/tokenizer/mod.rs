@@ -14,6 +14,7 @@ mod samples;
 mod split;
 #[cfg(test)]
 mod tests;
+pub mod tools;
 mod trie;
 mod vocabulary;
 mod work;
@@ -23,6 +24,27 @@ pub use joined::Joined;
 
 use merge::{Scratch, count_piece};
 use vocabulary::Vocabulary;
+
+/// How the prompt of one model is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub encoding: Encoding,
+    /// Tokens of a tool's definition beside its texts, where there is a rule for the model.
+    per_function: Option<u64>,
+}
+
+impl Rules {
+    /// For a model by its normalised name.
+    pub fn new(encoding: Encoding, model: &str) -> Self {
+        Self { encoding, per_function: tools::per_function(model) }
+    }
+
+    /// Tokens of the value of `tools`: by the published rule, or as it is written where that does not cover it.
+    pub fn count_tools(self, raw: &str) -> u64 {
+        let by_rule = self.per_function.and_then(|each| tools::tokens(self.encoding, each, raw));
+        by_rule.unwrap_or_else(|| self.encoding.count(raw))
+    }
+}
 
 /// A vocabulary with its split rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
