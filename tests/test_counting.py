@@ -75,6 +75,18 @@ def test_others_are_served_while_a_prompt_is_counted(fake: FakeStack) -> None:
     assert first < 50 < second, "the small request did not wait for the large one's count"
 
 
+def test_every_length_is_answered(fake: FakeStack) -> None:
+    """Whether the last byte's callback counts the rest, or the next ticks do, or both begin to."""
+    for length in range(13_000, 100_000, 1_500):
+        body = chat.encode(chat.body(messages=[{"content": HOSTILE["letters"][:length]}]))
+        connection = http1.Connection(fake.envoy.port)
+        whole = http1.encode("POST", chat.PATH, [TENANT.bearer], body)
+        connection.send(whole[:-300])
+        connection.send(whole[-300:])
+        assert connection.response().status == 200, length
+        connection.close()
+
+
 def test_all_of_many_are_counted(fake: FakeStack) -> None:
     """Their counts take turns; who leaves in the middle is no hindrance and holds nothing."""
     bodies = [chat.body(messages=[{"role": "user", "content": text[:900_000]}]) for text in HOSTILE.values()]

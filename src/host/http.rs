@@ -155,6 +155,7 @@ impl Running {
             Effect::CountDecision(decision) => {
                 self.shared.metrics.add("requests", Some(("decision", &decision)), 1);
             }
+            Effect::CountFallback => self.shared.metrics.add("fallback_counts", None, 1),
             Effect::Settle { item, reserved_at } => {
                 self.shared.metrics.add("settles", Some(("outcome", outcome(item.outcome))), 1);
                 self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());

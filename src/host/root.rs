@@ -220,11 +220,13 @@ impl Root {
                 && let Ok(mut running) = running.try_borrow_mut()
                 && abi::set_effective_context(running.context())
             {
+                let waits = running.waits_for_reserve();
                 let has_more = running.count_on();
                 abi::set_effective_context(self.context);
                 if has_more {
                     shared.uncounted.borrow_mut().push_back(stream);
-                } else if let Some(call) = running.take_call() {
+                } else if !waits && let Some(call) = running.take_call() {
+                    // Sent from here, so answered here; what the stream sent before comes to the stream.
                     self.repeated.insert(call, stream);
                 }
             }

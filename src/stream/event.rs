@@ -115,6 +115,8 @@ pub enum Effect {
     ReplaceResponseBody(Vec<u8>),
     /// `admitted`, `open`, or the code of a refusal: one of a fixed list.
     CountDecision(Cow<'static, str>),
+    /// A prompt was counted by another tokenizer than its model's.
+    CountFallback,
     /// Queues the settle of a reserve that was sent at this time.
     Settle {
         item: Box<SettleItem>,

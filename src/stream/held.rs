@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::reserving::{self, Prepared};
-use super::{Caller, Env, Step, Stream};
+use super::{Caller, Effect, Env, Step, Stream};
 use crate::dialect::openai::{self, Prompt};
 use crate::dialect::refusal::Refusal;
 use crate::gzip::{self, InflateError};
@@ -118,8 +118,14 @@ impl Counting {
             return (Stream::Counting(self), Vec::new());
         }
         let Self { caller, mut prepared, prompt, .. } = *self;
-        prepared.prompt_tokens = prompt.tokens(&prepared.model.name);
-        reserving::begin(env, caller, prepared)
+        prepared.prompt_tokens = prepared.model.held(prompt.tokens(&prepared.model.name));
+        let is_fallback = prepared.model.is_fallback;
+        let (stream, mut effects) = reserving::begin(env, caller, prepared);
+        if is_fallback {
+            // Before the reserve, which may fail at once.
+            effects.insert(0, Effect::CountFallback);
+        }
+        (stream, effects)
     }
 }
 

@@ -212,6 +212,9 @@ impl Reserving {
             Some(Mark::Observed(_)) => "observed".into(),
         }));
         headers.extend(mark.map(Mark::header));
+        if prepared.model.is_fallback && prepared.endpoint != LISTED {
+            headers.push(("x-tokengate-tokenizer", "fallback".to_owned()));
+        }
         let per_choice = prepared
             .max_output_tokens
             .or(prepared.model.default_output_tokens)

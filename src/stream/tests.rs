@@ -373,6 +373,18 @@ fn fail_open_serves_marks_and_charges_later() {
 }
 
 #[test]
+fn a_model_without_its_tokenizer_is_marked() {
+    let mark = Effect::SetResponseHeader("x-tokengate-tokenizer", "fallback".to_owned());
+    for (model, tokens, is_marked) in [("gpt-4o", 8, false), ("my-llama", 10, true)] {
+        let mut proxy = Proxy::new();
+        proxy.request(&BODY.replace("gpt-4o", model)).allow().head(200, true);
+        assert_eq!(proxy.reserves()[0].0.prompt_tokens, tokens);
+        assert_eq!(proxy.effects.contains(&mark), is_marked, "{model}");
+        assert_eq!(proxy.effects.contains(&Effect::CountFallback), is_marked, "{model}");
+    }
+}
+
+#[test]
 fn gone_holds_nothing() {
     let mut proxy = Proxy::new();
     proxy.request(BODY).answer(json!({"decision": "gone", "policy_version": "v1"})).end(false);

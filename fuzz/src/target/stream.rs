@@ -203,6 +203,7 @@ impl Proxy {
             Effect::ReplaceResponseBody(bytes) => format!("replace {}", bytes.is_empty()),
             Effect::RewriteBody(rewrite) => format!("rewrite {:?}", rewrite.packing),
             Effect::RefreshModels => "refresh".to_owned(),
+            Effect::CountFallback => "fallback".to_owned(),
         };
         self.log.push(noted);
     }
