@@ -2,7 +2,10 @@
 
 use tokengate_api::{ModelInfo, ModelList, model_name};
 
-use crate::tokenizer::Encoding;
+use crate::tokenizer::{Encoding, FALLBACK, Rules, raised};
+
+/// Of the policy: the built-in table.
+const AUTO: &str = "auto";
 
 /// The last good copy of the service's model list; empty until the first one is there.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +21,8 @@ pub struct Model {
     /// The name is the policy's.
     pub is_listed: bool,
     pub encoding: Encoding,
+    /// The encoding is not the model's own, which is not known or not here.
+    pub is_fallback: bool,
     pub max_output_tokens: Option<u64>,
     pub default_output_tokens: Option<u64>,
     pub reasoning: bool,
@@ -27,6 +32,16 @@ impl Model {
     /// For metrics and logs, where a client's own text has no place.
     pub fn label(&self) -> &str {
         if self.is_listed { &self.name } else { "unlisted" }
+    }
+
+    /// A prompt's tokens as they are held, from the count by the model's encoding.
+    pub fn held(&self, counted: u64) -> u64 {
+        if self.is_fallback { raised(counted) } else { counted }
+    }
+
+    /// How its prompts are counted.
+    pub fn rules(&self) -> Rules {
+        Rules::new(self.encoding, &self.name)
     }
 }
 
@@ -43,11 +58,13 @@ impl Models {
     /// whether it exists is the service's answer.
     pub fn find(&self, raw: &str) -> Model {
         match model_name::find(raw, &self.list.models, |model| &model.patterns) {
-            Some(info) => Self::listed(info),
+            Some(info) => Self::listed(info, raw),
             None => {
                 let name = model_name::spellings(raw).pop().unwrap_or_default();
+                let encoding = Encoding::for_model(&name);
                 Model {
-                    encoding: Encoding::for_model(&name),
+                    encoding: encoding.unwrap_or(FALLBACK),
+                    is_fallback: encoding.is_none(),
                     name,
                     is_listed: false,
                     max_output_tokens: None,
@@ -58,11 +75,17 @@ impl Models {
         }
     }
 
-    fn listed(info: &ModelInfo) -> Model {
+    /// The policy's tokenizer; else that of the model's name, or of the client's, which the provider gets.
+    fn listed(info: &ModelInfo, raw: &str) -> Model {
+        let of_client = || model_name::spellings(raw).iter().find_map(|name| Encoding::for_model(name));
+        let encoding = Encoding::by_name(&info.tokenizer)
+            .or_else(|| Encoding::for_model(&info.name).filter(|_| info.tokenizer == AUTO))
+            .or_else(|| of_client().filter(|_| info.tokenizer == AUTO));
         Model {
             name: info.name.clone(),
             is_listed: true,
-            encoding: Encoding::by_name(&info.tokenizer).unwrap_or_else(|| Encoding::for_model(&info.name)),
+            encoding: encoding.unwrap_or(FALLBACK),
+            is_fallback: encoding.is_none(),
             max_output_tokens: info.max_output_tokens,
             default_output_tokens: info.default_output_tokens,
             reasoning: info.reasoning,
@@ -89,6 +112,25 @@ mod tests {
         assert_eq!(models.find("gpt-4").encoding, Encoding::Cl100kBase);
         let unknown = models.find("openai/gpt-3.5-turbo");
         assert_eq!((unknown.name.as_str(), unknown.encoding), ("gpt-3.5-turbo", Encoding::Cl100kBase));
-        assert_eq!(models.find("").encoding, Encoding::O200kBase);
+        assert!(!unknown.is_fallback && unknown.held(10) == 10);
+    }
+
+    #[test]
+    fn a_model_without_its_tokenizer_is_counted_higher() {
+        let list = serde_json::from_str(
+            r#"{"policy_version": "1", "models": [{"name": "house", "match": ["house", "gpt-4"]},
+                {"name": "other", "match": ["other"], "tokenizer": "llama3"}]}"#,
+        );
+        let models = Models::new(list.unwrap());
+        for (name, encoding, held) in [
+            ("house", FALLBACK, 13),
+            ("gpt-4", Encoding::Cl100kBase, 10),
+            ("other", FALLBACK, 13),
+            ("my-llama", FALLBACK, 13),
+            ("", FALLBACK, 13),
+        ] {
+            let model = models.find(name);
+            assert_eq!((model.encoding, model.held(10)), (encoding, held), "{name}");
+        }
     }
 }

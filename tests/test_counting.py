@@ -1,7 +1,9 @@
 """Counting in step with the arriving body: exact on hostile prompts, and the worker serves others in between."""
 
+import gzip
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,8 @@ from harness import chat, http1
 from harness.oracle import oracle
 from harness.policy import Tenant
 from harness.stack import FakeStack, running_fake
-from harness.wait import eventually
+from harness.wait import becomes, eventually
+from test_hold_at_body import without_the_flag
 
 TENANT = Tenant("counting", "roomy")
 RANDOM = random.Random(5)
@@ -26,6 +29,7 @@ HOSTILE = {
 }
 # tiktoken-rs gives up on these: 128 spaces are a token, and the last one is the letter's.
 KNOWN = {"spaces": 2_000_000 // 128 + 1}
+PACKED = ["letters", "one letter", "spaces", "emoji"]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,55 @@ def test_others_are_served_while_a_prompt_is_counted(fake: FakeStack) -> None:
         connection.close()
     first, second = (reserve["prompt_tokens"] for reserve in fake.quota.reserves)
     assert first < 50 < second, "the small request did not wait for the large one's count"
+
+
+def test_every_length_is_answered(fake: FakeStack) -> None:
+    """Whether the last byte's callback counts the rest, or the next ticks do, or both begin to."""
+    for length in range(13_000, 100_000, 1_500):
+        body = chat.encode(chat.body(messages=[{"content": HOSTILE["letters"][:length]}]))
+        connection = http1.Connection(fake.envoy.port)
+        whole = http1.encode("POST", chat.PATH, [TENANT.bearer], body)
+        connection.send(whole[:-300])
+        connection.send(whole[-300:])
+        assert connection.response().status == 200, length
+        connection.close()
+
+
+def test_all_of_many_are_counted(fake: FakeStack) -> None:
+    """Their counts take turns; who leaves in the middle is no hindrance and holds nothing."""
+    bodies = [chat.body(messages=[{"role": "user", "content": text[:900_000]}]) for text in HOSTILE.values()]
+    left = http1.Connection(fake.envoy.port)
+    left.send(http1.encode("POST", chat.PATH, [TENANT.bearer], chat.encode(bodies[0])))
+    connections = [fake.open(TENANT, body) for body in bodies]
+    left.abort()
+    try:
+        assert [connection.response().status for connection in connections] == [200] * len(bodies)
+    finally:
+        for connection in connections:
+            connection.close()
+    becomes(fake.envoy.active_requests, 0)
+    # The one that left may have been counted before it did.
+    assert len(fake.quota.reserves) - len(bodies) in (0, 1)
+
+
+def test_packed_prompts_are_counted_one_after_the_other(fake: FakeStack) -> None:
+    packed = {name: gzip.compress(chat.encode(chat.body(messages=[{"content": HOSTILE[name]}])), 1) for name in PACKED}
+    connections = {name: fake.open(TENANT, body, ("content-encoding", "gzip")) for name, body in packed.items()}
+    try:
+        for connection in connections.values():
+            assert connection.response().status == 200
+    finally:
+        for connection in connections.values():
+            connection.close()
+    counted = sorted(reserve["prompt_tokens"] for reserve in fake.quota.reserves)
+    assert counted == sorted(6 + (KNOWN.get(name) or oracle().text(HOSTILE[name])) for name in PACKED)
+
+
+def test_a_body_without_held_headers(tmp_path: Path) -> None:
+    with running_fake(tmp_path, {"hold_at": "body"}, without_the_flag) as stack:
+        stack.upstream.handler = chat.raw_json(chat.completion("x", chat.Usage(1, 1)))
+        assert stack.post([TENANT.bearer], chat.body(messages=[{"content": HOSTILE["spaces"]}])).status == 200
+        assert [reserve["prompt_tokens"] for reserve in stack.quota.reserves] == [KNOWN["spaces"] + 6]
 
 
 def rx_bytes(fake: FakeStack) -> int:

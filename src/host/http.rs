@@ -17,6 +17,10 @@ use crate::stream::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite,
 
 /// A reserve's answer is never this large.
 const MAX_ANSWER: usize = 256 * 1024;
+/// The most of a body that one callback counts, in bytes: the worker serves nobody meanwhile.
+const MAX_COUNTED: usize = 64 * 1024;
+/// And about the longest that it does.
+const LONGEST_COUNT_MS: u64 = 1;
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
 
@@ -47,6 +51,8 @@ pub struct Running {
     call: Option<u32>,
     /// The root context counts on.
     is_queued: bool,
+    /// The body is whole, and the stream was not told yet.
+    waits_for_end: bool,
 }
 
 impl Http {
@@ -65,6 +71,7 @@ impl Http {
                 reserve_sent: 0,
                 call: None,
                 is_queued: false,
+                waits_for_end: false,
             })
         });
         Self { running }
@@ -117,16 +124,16 @@ impl Running {
                 self.counting_us = self.counting_us.saturating_add(spent);
             }
             for effect in effects {
-                if let Err(failure) = self.carry_out(effect) {
-                    next = Some(failure);
+                next = self.carry_out(effect);
+                if next.is_some() {
                     break;
                 }
             }
         }
     }
 
-    /// Does one effect. An error is the event that tells the stream of it.
-    fn carry_out(&mut self, effect: Effect) -> Result<(), Event<'static>> {
+    /// Does one effect; gives the event that tells the stream where it could not be done.
+    fn carry_out(&mut self, effect: Effect) -> Option<Event<'static>> {
         match effect {
             Effect::RemoveRequestHeader(name) => abi::remove_header(Map::Request, &name),
             Effect::SetRequestHeader(name, value) => {
@@ -141,10 +148,14 @@ impl Running {
                 self.shared.metrics.counting_took(self.counting_us);
                 self.call = self.reserve(&request, timeout_ms);
                 if self.call.is_none() {
-                    return Err(Event::ReserveFailed(Failure::Unusable));
+                    return Some(Event::ReserveFailed(Failure::Unusable));
                 }
             }
-            Effect::RewriteBody(rewrite) => self.rewrite(&rewrite).ok_or(Event::RewriteFailed)?,
+            Effect::RewriteBody(rewrite) => {
+                if self.rewrite(&rewrite).is_none() {
+                    return Some(Event::RewriteFailed);
+                }
+            }
             Effect::Resume => {
                 abi::resume_request();
             }
@@ -167,7 +178,7 @@ impl Running {
             }
             Effect::RefreshModels => self.shared.refresh_models.set(true),
         }
-        Ok(())
+        None
     }
 
     fn reserve(&self, request: &ReserveRequest, timeout_ms: u32) -> Option<u32> {
@@ -203,21 +214,38 @@ impl Running {
     /// Counts as much of the body as one callback may; `true` while there is more of it. Needs this stream's
     /// effective context.
     pub fn count_on(&mut self) -> bool {
-        if let Some(from) = self.stream.counts_from().filter(|from| *from < self.held_bytes) {
-            let size = (self.held_bytes - from).min(SLICE);
-            let bytes = abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default();
-            self.step(Event::RequestPiece { bytes: &bytes });
+        if self.waits_for_end {
+            self.end_body();
         }
-        self.is_queued = self.has_uncounted();
+        let (mut counted, began) = (0, abi::now_ms());
+        while counted < MAX_COUNTED
+            && abi::now_ms().saturating_sub(began) < LONGEST_COUNT_MS
+            && let Some(bytes) = self.uncounted()
+        {
+            self.step(Event::RequestPiece { bytes: &bytes });
+            counted += SLICE;
+        }
+        self.is_queued = self.waits_for_end || self.has_uncounted();
         self.is_queued
     }
 
     fn has_uncounted(&self) -> bool {
-        self.stream.counts_from().is_some_and(|from| from < self.held_bytes)
+        self.stream.counts_kept() || self.stream.counts_from().is_some_and(|from| from < self.held_bytes)
     }
 
-    pub fn is_reserved(&self) -> bool {
-        self.call.is_some()
+    /// What the stream needs for counting on.
+    fn uncounted(&self) -> Option<Vec<u8>> {
+        if self.stream.counts_kept() {
+            return Some(Vec::new());
+        }
+        let from = self.stream.counts_from().filter(|from| *from < self.held_bytes)?;
+        let size = (self.held_bytes - from).min(SLICE);
+        Some(abi::buffer_from(Buffer::RequestBody, from, size).unwrap_or_default())
+    }
+
+    /// Whether this stream keeps a whole body.
+    pub fn keeps_body(&self) -> bool {
+        self.stream.counts_kept()
     }
 
     /// The reserve under way, for a root context that sent it: the answer will come to it.
@@ -225,29 +253,30 @@ impl Running {
         self.call.take()
     }
 
-    /// Leaves to the root context what this callback may not count.
-    fn count_later(&mut self) {
-        if self.has_uncounted() && !std::mem::replace(&mut self.is_queued, true) {
-            self.shared.count_later(self.this.clone());
-        }
-    }
-
     fn request_action(&self) -> Action {
         if self.stream.holds_request() { Action::Pause } else { Action::Continue }
     }
 
     fn request_end(&mut self) {
-        if self.stream.wants_body() {
+        self.end_body();
+        self.count_along();
+    }
+
+    /// The body is whole. A second one that must be kept waits for its turn: together they could fill the
+    /// memory that all streams share.
+    fn end_body(&mut self) {
+        self.waits_for_end = self.stream.will_keep() && !self.shared.may_keep(&self.this);
+        if self.stream.wants_body() && !self.waits_for_end {
             let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
             self.step(Event::RequestEnd { body: &body });
-            self.count_later();
         }
     }
 
+    /// Counts in a callback of the stream's own, and leaves the rest to the root context.
     fn count_along(&mut self) {
-        self.count_on();
-        self.is_queued = false;
-        self.count_later();
+        if !self.is_queued && self.count_on() {
+            self.shared.count_later(self.this.clone());
+        }
     }
 }
 
@@ -349,8 +378,7 @@ impl HttpContext for Http {
         running.step(Event::RequestBody { length });
         match end_of_stream {
             true => running.request_end(),
-            false if !running.is_queued => running.count_along(),
-            false => {}
+            false => running.count_along(),
         }
         running.request_action()
     }

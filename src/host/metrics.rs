@@ -30,6 +30,7 @@ impl Metrics {
                 self.add(&format!("requests_decision={decision}_dialect=openai_model={model}"), 1);
             }
             Measure::BodyRefused { member } => self.add(&format!("body_refusals_member={member}"), 1),
+            Measure::FallbackCount => self.add("fallback_counts", 1),
             Measure::ReserveFailed(failure) => {
                 let cause = match failure {
                     Failure::Connection => "connection",

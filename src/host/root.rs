@@ -28,6 +28,8 @@ const MODELS_PAUSE_MS: u64 = 1_000;
 const WATCH_PAUSE_MS: u64 = 500;
 /// Between two ticks while prompts wait to be counted.
 const COUNTING_TICK_MS: u32 = 1;
+/// About the longest that one tick counts.
+const LONGEST_COUNT_MS: u64 = 4;
 /// How long a replaced configuration may still send its settles.
 const LONGEST_GOODBYE_MS: u64 = 5_000;
 
@@ -43,6 +45,8 @@ pub struct Shared {
     watched: RefCell<Vec<Weak<RefCell<Running>>>>,
     /// Streams with more of a body than their own callbacks may count.
     uncounted: RefCell<VecDeque<Weak<RefCell<Running>>>>,
+    /// The stream that keeps a whole body, if any does.
+    keeper: RefCell<Weak<RefCell<Running>>>,
     /// Authorization of our own calls.
     authorization: Option<String>,
 }
@@ -62,6 +66,7 @@ impl Shared {
             repeats: RefCell::default(),
             watched: RefCell::default(),
             uncounted: RefCell::default(),
+            keeper: RefCell::default(),
             config,
         }
     }
@@ -83,6 +88,18 @@ impl Shared {
             abi::set_tick_period(COUNTING_TICK_MS);
         }
         uncounted.push_back(stream);
+    }
+
+    /// Whether a stream, which is running now, may keep a whole body: one at a time may.
+    pub fn may_keep(&self, stream: &Weak<RefCell<Running>>) -> bool {
+        let mut keeper = self.keeper.borrow_mut();
+        let is_taken = keeper
+            .upgrade()
+            .is_some_and(|keeper| keeper.try_borrow().is_ok_and(|running| running.keeps_body()));
+        if !is_taken {
+            *keeper = stream.clone();
+        }
+        !is_taken
     }
 
     fn next_uncounted(&self) -> Option<Weak<RefCell<Running>>> {
@@ -203,24 +220,30 @@ impl Root {
         }
     }
 
-    /// Counts one slice of one stream, so that the others are served in between.
-    fn count_on(&mut self, shared: &Shared) {
-        let Some(stream) = shared.next_uncounted() else { return };
-        if let Some(running) = stream.upgrade()
-            && let Ok(mut running) = running.try_borrow_mut()
-            && abi::set_effective_context(running.context())
-        {
-            // A reserve that the stream's own callback has sent is answered to the stream.
-            let is_reserved = running.is_reserved();
-            let has_more = running.count_on();
-            abi::set_effective_context(self.context);
-            if has_more {
-                shared.uncounted.borrow_mut().push_back(stream);
-            } else if !is_reserved && let Some(call) = running.take_call() {
-                self.repeated.insert(call, stream);
+    /// Counts a little of every stream that waits for it; the others are served between two ticks.
+    fn count_on(&mut self, shared: &Shared, now: u64) {
+        let waiting = shared.uncounted.borrow().len();
+        for _ in 0..waiting {
+            let Some(stream) = shared.next_uncounted() else { break };
+            if let Some(running) = stream.upgrade()
+                && let Ok(mut running) = running.try_borrow_mut()
+                && abi::set_effective_context(running.context())
+            {
+                let waits = running.waits_for_reserve();
+                let has_more = running.count_on();
+                abi::set_effective_context(self.context);
+                if has_more {
+                    shared.uncounted.borrow_mut().push_back(stream);
+                } else if !waits && let Some(call) = running.take_call() {
+                    // Sent from here, so answered here; what the stream sent before comes to the stream.
+                    self.repeated.insert(call, stream);
+                }
+            }
+            if abi::now_ms().saturating_sub(now) >= LONGEST_COUNT_MS {
+                break;
             }
         }
-        if shared.uncounted.borrow().is_empty() {
+        if waiting > 0 && shared.uncounted.borrow().is_empty() {
             abi::set_tick_period(shared.config.outbox.tick_ms);
         }
     }
@@ -352,7 +375,7 @@ impl RootContext for Root {
         let now = abi::now_ms();
         self.fetch_models(&shared, now);
         self.send_repeats(&shared, now);
-        self.count_on(&shared);
+        self.count_on(&shared, now);
         self.look_after(&shared, now);
         self.send_settles(&shared, now);
         tell_state(&shared);

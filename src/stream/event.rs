@@ -30,7 +30,7 @@ pub enum Event<'a> {
         length: usize,
     },
     /// Bytes of the body from [`Stream::counts_from`](super::Stream::counts_from) on. None where there must
-    /// be some: the body cannot be read.
+    /// be some: the body cannot be read. For [`Stream::counts_kept`](super::Stream::counts_kept) they are ignored.
     RequestPiece {
         bytes: &'a [u8],
     },

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::report::Measure;
 use super::reserving::{self, Prepared};
-use super::{Caller, Env, Step, Stream};
+use super::{Caller, Effect, Env, Step, Stream};
 use crate::dialect::openai::{self, Prompt};
 use crate::dialect::refusal::Refusal;
 use crate::gzip::{self, InflateError};
@@ -12,7 +13,7 @@ use crate::paths::CHAT_COMPLETIONS;
 use tokengate_api::model_name;
 
 /// The most of a body that one step counts, in bytes: a worker that counts serves nobody.
-pub const SLICE: usize = 64 * 1024;
+pub const SLICE: usize = 16 * 1024;
 
 pub struct Held {
     caller: Caller,
@@ -43,7 +44,7 @@ impl Held {
         if bytes.is_empty() {
             return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
         }
-        self.prompt.push(bytes, |name| Some(find_model(env, name)?.1.encoding));
+        self.prompt.push(bytes, |name| Some(find_model(env, name)?.1.rules()));
         (Stream::Held(self), Vec::new())
     }
 
@@ -52,24 +53,37 @@ impl Held {
         Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format)
     }
 
+    /// Its body will be inflated, and kept so until it is counted.
+    pub fn is_packed(&self) -> bool {
+        self.is_gzip
+    }
+
     /// Reads the request as a whole, counts on and asks for its tokens when all is counted.
     pub fn end(self: Box<Self>, env: &Env<'_>, body: &[u8]) -> Step {
         let Self { caller, is_gzip, mut prompt } = *self;
         let format = caller.format;
-        let counted = plain(env, body, is_gzip).and_then(|body| {
-            let prepared = prepare(env, &body, is_gzip)?;
-            prompt.choose(prepared.model.encoding);
-            let slice = if is_gzip { body.len() } else { SLICE };
-            let start = prompt.position();
-            let end = start.saturating_add(slice).min(body.len());
-            prompt.push(body.get(start..end).unwrap_or(&[]), |_| None);
-            Ok((prepared, prompt, body.len()))
+        let read = plain(env, body, is_gzip).and_then(|plain| {
+            let prepared = prepare(env, &plain, is_gzip)?;
+            prompt.choose(prepared.model.rules());
+            count(&mut prompt, &plain);
+            Ok((prepared, plain))
         });
-        match counted {
-            Ok((prepared, prompt, length)) => Counting { caller, prepared, prompt, length }.go_on(env),
+        match read {
+            Ok((prepared, plain)) => {
+                let length = plain.len();
+                let kept = if let Cow::Owned(plain) = plain { Some(plain) } else { None };
+                Box::new(Counting { caller, prepared, prompt, length, kept }).go_on(env)
+            }
             Err(refusal) => Stream::refuse(env, *refusal, format),
         }
     }
+}
+
+/// Counts the next slice of a whole body.
+fn count(prompt: &mut Prompt, body: &[u8]) {
+    let start = prompt.position();
+    let end = start.saturating_add(SLICE).min(body.len());
+    prompt.push(body.get(start..end).unwrap_or(&[]), |_| None);
 }
 
 /// A request whose body is whole and not counted yet.
@@ -77,30 +91,42 @@ pub struct Counting {
     caller: Caller,
     prepared: Prepared,
     prompt: Prompt,
-    /// Of the body.
+    /// Of the plain body.
     length: usize,
+    /// The plain body, where the proxy has it packed.
+    kept: Option<Vec<u8>>,
 }
 
 impl Counting {
-    pub fn counts_from(&self) -> usize {
-        self.prompt.position()
+    /// Where in the proxy's body to count on.
+    pub fn counts_from(&self) -> Option<usize> {
+        self.kept.is_none().then(|| self.prompt.position())
     }
 
     pub fn piece(mut self: Box<Self>, env: &Env<'_>, bytes: &[u8]) -> Step {
-        if bytes.is_empty() {
-            return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
+        match &self.kept {
+            Some(body) => count(&mut self.prompt, body),
+            None if bytes.is_empty() => {
+                return Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format);
+            }
+            None => self.prompt.push(bytes, |_| None),
         }
-        self.prompt.push(bytes, |_| None);
         self.go_on(env)
     }
 
-    fn go_on(self, env: &Env<'_>) -> Step {
+    fn go_on(self: Box<Self>, env: &Env<'_>) -> Step {
         if !self.prompt.is_done() && self.prompt.position() < self.length {
-            return (Stream::Counting(Box::new(self)), Vec::new());
+            return (Stream::Counting(self), Vec::new());
         }
-        let Self { caller, mut prepared, prompt, .. } = self;
-        prepared.prompt_tokens = prompt.tokens(&prepared.model.name);
-        reserving::begin(env, caller, prepared)
+        let Self { caller, mut prepared, prompt, .. } = *self;
+        prepared.prompt_tokens = prepared.model.held(prompt.tokens(&prepared.model.name));
+        let is_fallback = prepared.model.is_fallback;
+        let (stream, mut effects) = reserving::begin(env, caller, prepared);
+        if is_fallback {
+            // Before the reserve, which may fail at once.
+            effects.insert(0, Effect::Measure(Measure::FallbackCount));
+        }
+        (stream, effects)
     }
 }
 

@@ -67,13 +67,23 @@ impl Stream {
     }
 
     /// Where in the body to count on: [`Event::RequestPiece`] may come with at most [`SLICE`] bytes from there.
-    /// It must while the body is whole and [`Event::RequestEnd`] was.
+    /// It must once [`Event::RequestEnd`] was.
     pub fn counts_from(&self) -> Option<usize> {
         match self {
             Self::Held(held) => held.counts_from(),
-            Self::Counting(counting) => Some(counting.counts_from()),
+            Self::Counting(counting) => counting.counts_from(),
             _ => None,
         }
+    }
+
+    /// [`Event::RequestPiece`] must come, and needs no bytes: the body is kept here.
+    pub fn counts_kept(&self) -> bool {
+        matches!(self, Self::Counting(counting) if counting.counts_from().is_none())
+    }
+
+    /// After [`Event::RequestEnd`] the body may be kept until it is counted.
+    pub fn will_keep(&self) -> bool {
+        matches!(self, Self::Held(held) if held.is_packed())
     }
 
     /// [`Event::ResponseBody`] must come with the bytes.

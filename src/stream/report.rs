@@ -20,6 +20,8 @@ pub enum Measure {
     ReserveFailed(Failure),
     /// Decided without the store: by us for lack of an answer, or by the service.
     Degraded { by: &'static str },
+    /// A prompt was counted by another tokenizer than its model's.
+    FallbackCount,
     /// Tokens held for an admitted request, as they were counted.
     Held { model: String, prompt: u64, output: u64 },
     /// Nothing bounds the output: neither client nor policy gave a limit that was written into the request.

@@ -258,6 +258,9 @@ impl Reserving {
             effects.push(Effect::Log(LogField::Decision, observed(code)));
         }
         headers.extend(mark.map(Mark::header));
+        if prepared.model.is_fallback && prepared.endpoint != LISTED {
+            headers.push(("x-tokengate-tokenizer", "fallback".to_owned()));
+        }
         let held_output = prepared.output_limit().saturating_mul(u64::from(prepared.choices));
         if prepared.endpoint != LISTED {
             let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);

@@ -146,6 +146,10 @@ impl Proxy {
             .collect()
     }
 
+    fn measured(&self, measure: &Measure) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::Measure(one) if one == measure))
+    }
+
     fn resumed(&self) -> bool {
         self.effects.contains(&Effect::Resume)
     }
@@ -253,13 +257,30 @@ fn a_long_prompt_is_counted_in_slices() {
             proxy.count_on(SLICE);
             slices += 1;
         }
-        // 280 kB: the first two slices count where the model is known.
-        assert_eq!(slices, if model.is_empty() { 2 } else { 4 });
+        // 280 kB are 18 slices. The first two count where the model is known, and the last byte brings one more.
+        assert_eq!(slices, if model.is_empty() { 15 } else { 17 });
         let [(reserve, _)] = &proxy.reserves()[..] else { panic!("not reserved once") };
         assert_eq!((reserve.prompt_tokens, reserve.max_output_tokens), (6 + 80_000 + 1, Some(7)));
         proxy.allow();
         assert!(proxy.resumed());
     }
+}
+
+#[test]
+fn a_packed_body_is_kept_and_counted_in_slices() {
+    let body = format!(r#"{{"model":"gpt-4o","messages":[{{"content":"{}"}}]}}"#, "x ".repeat(2 * SLICE));
+    let packed = crate::gzip::deflate(body.as_bytes()).unwrap();
+    let mut proxy = Proxy::new();
+    proxy.headers(&[("content-encoding", "gzip")]).step(Event::RequestBody { length: packed.len() });
+    assert!(proxy.stream.will_keep() && proxy.stream.counts_from().is_none());
+    proxy.step(Event::RequestEnd { body: &packed });
+    let mut slices = 0;
+    while proxy.stream.counts_kept() {
+        proxy.step(Event::RequestPiece { bytes: b"" });
+        slices += 1;
+    }
+    let [(reserve, _)] = &proxy.reserves()[..] else { panic!("not reserved once") };
+    assert_eq!((slices, reserve.prompt_tokens), (4, 6 + 2 * SLICE as u64 + 1));
 }
 
 #[test]
@@ -353,6 +374,18 @@ fn fail_open_serves_marks_and_charges_later() {
     let mut lost = Proxy::new().failure_mode(FailureMode::Open);
     lost.request(BODY).step(Event::ReserveFailed(Failure::Unusable)).end(true);
     assert_eq!(lost.settles()[0].usage.unwrap().total(), 8 + 20);
+}
+
+#[test]
+fn a_model_without_its_tokenizer_is_marked() {
+    let mark = Effect::SetResponseHeader("x-tokengate-tokenizer", "fallback".to_owned());
+    for (model, tokens, is_marked) in [("gpt-4o", 8, false), ("my-llama", 10, true)] {
+        let mut proxy = Proxy::new();
+        proxy.request(&BODY.replace("gpt-4o", model)).allow().head(200, true);
+        assert_eq!(proxy.reserves()[0].0.prompt_tokens, tokens);
+        assert_eq!(proxy.effects.contains(&mark), is_marked, "{model}");
+        assert_eq!(proxy.measured(&Measure::FallbackCount), is_marked, "{model}");
+    }
 }
 
 #[test]

@@ -92,10 +92,14 @@ impl Vocabulary {
     /// The two tokens whose merge makes this one; a byte is its own parts.
     #[inline]
     fn parts(&self, rank: u32) -> (u32, u32) {
-        let low = self.tables.split_low.get(rank as usize).copied().unwrap_or([0; 4]);
-        let high = u32::from(self.tables.split_high.get(rank as usize).copied().unwrap_or(0));
-        let low = u32::from_le_bytes(low);
-        (low & 0xffff | (high & 0xf) << 16, low >> 16 | high >> 4 << 16)
+        let pair = |pairs: &[[u8; 2]]| pairs.get(rank as usize).copied().unwrap_or_default();
+        let ([left_low, right_low], [left_middle, right_middle]) =
+            (pair(self.tables.split_low), pair(self.tables.split_middle));
+        let high = self.tables.split_high.get(rank as usize).copied().unwrap_or(0);
+        (
+            u32::from_le_bytes([left_low, left_middle, high & 0xf, 0]),
+            u32::from_le_bytes([right_low, right_middle, high >> 4, 0]),
+        )
     }
 
     /// Whether the merges of the two tokens' bytes, lowest rank first, leave just these two tokens.

@@ -150,13 +150,15 @@ class FakeStack(Gate):
 
 
 @contextmanager
-def running_fake(folder: Path, plugin: dict[str, Any] | None = None) -> Iterator[FakeStack]:
+def running_fake(
+    folder: Path, plugin: dict[str, Any] | None = None, edit: Callable[[Config], None] = lambda config: None
+) -> Iterator[FakeStack]:
     with ExitStack() as closing:
         upstream = Upstream(chat.answer())
         closing.callback(upstream.stop)
         quota = FakeQuota(MODELS)
         closing.callback(quota.stop)
-        envoy = Envoy(folder, upstream.port, quota.port, {"quota": PATIENT_QUOTA, **(plugin or {})})
+        envoy = Envoy(folder, upstream.port, quota.port, {"quota": PATIENT_QUOTA, **(plugin or {})}, edit=edit)
         closing.callback(envoy.stop)
         envoy.wait_for_models()
         stack = FakeStack(upstream, [envoy], quota)

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         fs::write(out.join(format!("{name}.size")), trie.units.to_string())?;
         fs::write(out.join(format!("{name}.low")), splits.low)?;
+        fs::write(out.join(format!("{name}.middle")), splits.middle)?;
         fs::write(out.join(format!("{name}.high")), splits.high)?;
     }
     let classes = classes::classes()?;

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 pub struct Splits {
-    /// Per token: the low 16 bits of the left part's rank, then of the right part's.
+    /// Per token: the low byte of the left part's rank, then of the right part's.
     pub low: Vec<u8>,
+    /// The next bytes, likewise: they compress better apart.
+    pub middle: Vec<u8>,
     /// Per token: the left part's higher bits in the low half, the right part's in the high half.
     pub high: Vec<u8>,
 }
@@ -15,14 +17,16 @@ pub struct Splits {
 pub fn splits(tokens: &[Vec<u8>]) -> Result<Splits, String> {
     let ranks: HashMap<&[u8], u32> =
         tokens.iter().zip(0..).map(|(token, rank)| (token.as_slice(), rank)).collect();
-    let mut splits = Splits { low: Vec::new(), high: Vec::new() };
+    let mut splits = Splits { low: Vec::new(), middle: Vec::new(), high: Vec::new() };
     for (token, rank) in tokens.iter().zip(0_u32..) {
         let (left, right) = match token.len() {
             1 => (rank, rank),
             _ => last_merge(token, rank, &ranks).ok_or_else(|| format!("token {rank} is out of reach"))?,
         };
-        let (left_bytes, right_bytes) = (left.to_le_bytes(), right.to_le_bytes());
-        splits.low.extend(left_bytes.iter().take(2).chain(right_bytes.iter().take(2)));
+        let ([left_low, left_middle, ..], [right_low, right_middle, ..]) =
+            (left.to_le_bytes(), right.to_le_bytes());
+        splits.low.extend([left_low, right_low]);
+        splits.middle.extend([left_middle, right_middle]);
         let high = (left >> 16) | (right >> 16) << 4;
         splits.high.push(u8::try_from(high).map_err(|error| error.to_string())?);
     }

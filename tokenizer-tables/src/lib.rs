@@ -21,13 +21,15 @@ pub struct Vocabulary {
     pub ranks: &'static [u8],
     /// How many units the double array has.
     pub units: usize,
-    /// The low 16 bits of the ranks of the two parts whose merge is the token, per rank.
-    pub split_low: &'static [[u8; 4]],
+    /// The low bytes of the ranks of the two parts whose merge is the token, per rank.
+    pub split_low: &'static [[u8; 2]],
+    /// The next bytes.
+    pub split_middle: &'static [[u8; 2]],
     /// The highest bits of both parts' ranks: the left part's in the low half.
     pub split_high: &'static [u8],
 }
 
-const fn words(bytes: &'static [u8]) -> &'static [[u8; 4]] {
+const fn pairs(bytes: &'static [u8]) -> &'static [[u8; 2]] {
     bytes.as_chunks().0
 }
 
@@ -48,7 +50,8 @@ pub static O200K: Vocabulary = Vocabulary {
     bases: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.bases")),
     ranks: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.ranks")),
     units: number(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.size"))),
-    split_low: words(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.low"))),
+    split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.low"))),
+    split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.middle"))),
     split_high: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.high")),
 };
 
@@ -59,7 +62,8 @@ pub static CL100K: Vocabulary = Vocabulary {
     bases: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.bases")),
     ranks: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.ranks")),
     units: number(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.size"))),
-    split_low: words(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.low"))),
+    split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.low"))),
+    split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.middle"))),
     split_high: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.high")),
 };
 

@@ -3,10 +3,12 @@
 
 use tokengate::dialect::openai::{Prompt, parse};
 use tokengate::json::{Member, elements, members, text};
-use tokengate::tokenizer::{Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, image};
+use tokengate::tokenizer::{
+    Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, Rules, image,
+};
 
 use super::chunks::cuts;
-use super::{magnitude, signature};
+use super::signature;
 
 #[path = "../../../src/dialect/openai/prompt_reference.rs"]
 mod reference;
@@ -35,7 +37,7 @@ pub fn run(input: &[u8]) -> u64 {
             let body = std::str::from_utf8(input).expect("accepted, so it is UTF-8");
             assert_eq!(whole, Some(reference::prompt_tokens(body, encoding, MODEL)), "as the whole is read");
         }
-        seen = magnitude(whole.unwrap_or(0));
+        seen = whole.unwrap_or(0).min(500);
     }
     signature((accepted, seen))
 }
@@ -43,6 +45,7 @@ pub fn run(input: &[u8]) -> u64 {
 /// The count, where the end was reached. A body that is none must end as well, and soon.
 fn count(body: &[u8], chunks: &[&[u8]], encoding: Encoding) -> Option<u64> {
     let mut prompt = Prompt::default();
+    let rules = Rules::new(encoding, MODEL);
     let (mut end, mut read) = (0, 0);
     for chunk in chunks {
         end += chunk.len();
@@ -50,12 +53,12 @@ fn count(body: &[u8], chunks: &[&[u8]], encoding: Encoding) -> Option<u64> {
             let from = prompt.position();
             // Another model at the end of the body must not matter.
             prompt.push(&body[from..end], |name| {
-                Some(if name.len() % 2 == 0 { encoding } else { Encoding::O200kBase })
+                Some(if name.len() % 2 == 0 { rules } else { Rules::new(Encoding::O200kBase, name) })
             });
             read += end - from;
         }
     }
-    prompt.choose(encoding);
+    prompt.choose(rules);
     while prompt.position() < body.len() {
         let from = prompt.position();
         prompt.push(&body[from..], |_| None);

@@ -233,6 +233,7 @@ impl Proxy {
             Measure::UsageMissing { model } => ("missing".to_owned(), Some(model)),
             Measure::UsageMismatch { model } => ("mismatch".to_owned(), Some(model)),
             Measure::Settled { model, outcome, .. } => ((*outcome).to_owned(), Some(model)),
+            Measure::FallbackCount => ("fallback".to_owned(), None),
             Measure::BodyRefused { member } => ((*member).to_owned(), None),
             Measure::ReserveFailed(failure) => (format!("{failure:?}"), None),
             Measure::Degraded { by } => ((*by).to_owned(), None),

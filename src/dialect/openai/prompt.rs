@@ -3,13 +3,16 @@
 
 use crate::json::walk::{Action, Again, Kind, Place, Visitor, Walker};
 use crate::tokenizer::{
-    Encoding, Joined, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, image,
+    Joined, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD, Rules, image,
 };
 
-/// Members that the provider turns into prompt tokens by rules of its own: counted as they are written.
+/// Members that the provider turns into prompt tokens by rules of its own: counted as they are written, but for
+/// the tools that a published rule covers.
 const COUNTED_RAW: [&[u8]; 3] = [b"tools", b"functions", b"response_format"];
 /// A longer text is no model's name and no type.
 const MAX_SHORT: usize = 1_024;
+/// Longer tool definitions are counted as they are written.
+const MAX_TOOLS: usize = 16 * 1024;
 /// Text that is kept before it is counted, and that is looked at in one go.
 const MAX_KEPT: usize = 16 * 1024;
 const STEP: usize = 8 * 1024;
@@ -33,32 +36,32 @@ impl Prompt {
     }
 
     /// Reads on. `bytes` begin at [`position`](Self::position); what they are may be read a second time, so
-    /// the work is at most twice their length. `find` gives the encoding of a model, by the client's name.
-    pub fn push(&mut self, bytes: &[u8], find: impl Fn(&str) -> Option<Encoding>) {
+    /// the work is at most twice their length. `find` gives the rules of a model, by the client's name.
+    pub fn push(&mut self, bytes: &[u8], find: impl Fn(&str) -> Option<Rules>) {
         let start = self.walker.at();
         while self.walker.push(start, bytes, &mut self.count) {
-            if self.count.encoding.is_none()
-                && let Some(encoding) = self.count.model.take().and_then(|name| find(&name))
+            if self.count.rules.is_none()
+                && let Some(rules) = self.count.model.take().and_then(|name| find(&name))
             {
-                self.start(encoding);
+                self.start(rules);
             }
         }
     }
 
-    /// Counts with this encoding, from the start if it was another one.
-    pub fn choose(&mut self, encoding: Encoding) {
-        match self.count.encoding {
-            None => self.start(encoding),
-            Some(chosen) if chosen == encoding => {}
+    /// Counts by these rules, from the start if it did by others.
+    pub fn choose(&mut self, rules: Rules) {
+        match self.count.rules {
+            None => self.start(rules),
+            Some(chosen) if chosen == rules => {}
             Some(_) => {
                 *self = Self::default();
-                self.count.encoding = Some(encoding);
+                self.count.rules = Some(rules);
             }
         }
     }
 
-    fn start(&mut self, encoding: Encoding) {
-        self.count.encoding = Some(encoding);
+    fn start(&mut self, rules: Rules) {
+        self.count.rules = Some(rules);
         if let Some(key_at) = self.count.skipped_at.take() {
             self.walker.go_back_to_member(key_at);
         }
@@ -76,16 +79,16 @@ impl Prompt {
 #[derive(Debug, Default)]
 struct Count {
     /// Unknown until the model is.
-    encoding: Option<Encoding>,
+    rules: Option<Rules>,
     total: u64,
     images: u64,
     low_images: u64,
     text: Joined,
     purpose: Purpose,
-    /// A text that is looked at: the model, the type of a part, the detail of an image.
+    /// A value that is looked at: the model, the type of a part, the detail of an image, the tools.
     short: Vec<u8>,
     model: Option<String>,
-    /// The first member that counts and was passed over while the encoding was unknown.
+    /// The first member that counts and was passed over while the rules were unknown.
     skipped_at: Option<usize>,
     part: Part,
 }
@@ -98,6 +101,7 @@ enum Purpose {
     PartText,
     PartRefusal,
     Model,
+    Tools,
     PartType,
     Detail,
 }
@@ -176,20 +180,21 @@ impl Visitor for Count {
     }
 
     fn piece(&mut self, piece: &[u8]) {
-        match (self.purpose, self.encoding) {
-            (Purpose::Total | Purpose::PartText | Purpose::PartRefusal, Some(encoding)) => {
-                for step in piece.chunks(STEP) {
-                    self.text.push(step);
-                    if self.text.kept() > MAX_KEPT {
-                        self.text.compact(encoding, MAX_KEPT / 2);
-                    }
-                }
+        match self.purpose {
+            Purpose::Total | Purpose::PartText | Purpose::PartRefusal => self.push(piece),
+            Purpose::Tools if self.short.len() + piece.len() > MAX_TOOLS => {
+                // More than is looked at.
+                self.purpose = Purpose::Total;
+                let start = std::mem::take(&mut self.short);
+                self.push(&start);
+                self.push(piece);
             }
-            _ if self.short.len() <= MAX_SHORT => {
+            Purpose::Tools => self.short.extend_from_slice(piece),
+            Purpose::Model | Purpose::PartType | Purpose::Detail if self.short.len() <= MAX_SHORT => {
                 let room = piece.len().min(MAX_SHORT + 1 - self.short.len());
                 self.short.extend_from_slice(piece.get(..room).unwrap_or(&[]));
             }
-            _ => {}
+            Purpose::Model | Purpose::PartType | Purpose::Detail => {}
         }
     }
 
@@ -207,6 +212,11 @@ impl Visitor for Count {
             Purpose::PartRefusal => {
                 let tokens = self.take_text();
                 self.part.refusal = self.part.refusal.map(|said| Said { tokens: Some(tokens), ..said });
+            }
+            Purpose::Tools => {
+                let raw = String::from_utf8_lossy(&short);
+                let tokens = self.rules.map_or(0, |rules| rules.count_tools(&raw));
+                self.add(tokens);
             }
             Purpose::Model => {
                 let is_whole = short.len() <= MAX_SHORT;
@@ -263,7 +273,7 @@ impl Visitor for Count {
 
 impl Count {
     fn member(&mut self, place: Place<'_>, kind: Kind) -> Action {
-        if place.key == b"model" && self.encoding.is_none() && kind == Kind::Text {
+        if place.key == b"model" && self.rules.is_none() && kind == Kind::Text {
             return self.look_at(Purpose::Model);
         }
         let action = match (place.key, kind) {
@@ -271,9 +281,13 @@ impl Count {
             (key, _) if COUNTED_RAW.contains(&key) && kind != Kind::Null => Action::Raw,
             _ => return Action::Skip,
         };
-        if self.encoding.is_none() {
+        if self.rules.is_none() {
             self.skipped_at = self.skipped_at.or(Some(place.key_at));
             return Action::Skip;
+        }
+        if place.key == b"tools" {
+            self.short.clear();
+            self.purpose = Purpose::Tools;
         }
         action
     }
@@ -316,7 +330,17 @@ impl Count {
 
     fn take_text(&mut self) -> u64 {
         let text = std::mem::take(&mut self.text);
-        self.encoding.map_or(0, |encoding| text.total(encoding))
+        self.rules.map_or(0, |rules| text.total(rules.encoding))
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        let Some(Rules { encoding, .. }) = self.rules else { return };
+        for step in piece.chunks(STEP) {
+            self.text.push(step);
+            if self.text.kept() > MAX_KEPT {
+                self.text.compact(encoding, MAX_KEPT / 2);
+            }
+        }
     }
 
     fn add(&mut self, tokens: u64) {

@@ -2,7 +2,7 @@
 //! compare the counting in pieces with.
 
 use super::{
-    Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, Member, NAME_OVERHEAD, PROMPT_OVERHEAD, elements, image,
+    Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, Member, NAME_OVERHEAD, PROMPT_OVERHEAD, Rules, elements, image,
     members, text,
 };
 
@@ -14,6 +14,10 @@ pub fn prompt_tokens(body: &str, encoding: Encoding, model: &str) -> u64 {
             let messages = elements(member.raw).unwrap_or_default();
             let count = |raw| count_message(encoding, model, &members(raw).unwrap_or_default());
             messages.into_iter().map(count).sum()
+        }
+        // The longest that is looked at.
+        "tools" if !member.is_null() && member.raw.len() <= 16 * 1024 => {
+            Rules::new(encoding, model).count_tools(member.raw)
         }
         "tools" | "functions" | "response_format" if !member.is_null() => encoding.count(member.raw),
         _ => 0,

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::dialect::openai::parse;
 use crate::json::{Member, elements, members, text};
+use crate::tokenizer::Encoding;
 
 #[path = "prompt_reference.rs"]
 mod reference;
@@ -14,15 +15,16 @@ const ENCODINGS: [Encoding; 2] = [Encoding::O200kBase, Encoding::Cl100kBase];
 /// Counts a body that arrives in these pieces, as a stream does: from Envoy's buffer, at whatever place.
 fn count_pieces(body: &[u8], ends: impl IntoIterator<Item = usize>, encoding: Encoding, model: &str) -> u64 {
     let mut prompt = Prompt::default();
+    let rules = Rules::new(encoding, model);
     let mut read = 0;
     for end in ends.into_iter().chain([body.len()]) {
         while prompt.position() < end {
             let from = prompt.position();
-            prompt.push(&body[from..end], |_| Some(encoding));
+            prompt.push(&body[from..end], |_| Some(rules));
             read += end - from;
         }
     }
-    prompt.choose(encoding);
+    prompt.choose(rules);
     while prompt.position() < body.len() {
         let end = (prompt.position() + 50).min(body.len());
         prompt.push(&body[prompt.position()..end], |_| None);
@@ -98,13 +100,31 @@ fn every_shape_of_content_has_a_count() {
 #[test]
 fn tools_and_schemas_are_counted() {
     for members in [
-        r#""tools":[{"type":"function","function":{"name":"weather","description":"Get it."}}]"#,
+        r#""tools":[{"type":"function","function":{"name":"weather","description":"Get it now."}}]"#,
         r#""response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object"}}}"#,
         r#""messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function",
             "function":{"name":"f","arguments":"{\"city\":\"Bern\"}"}}]}]"#,
     ] {
         assert!(count(&format!(r#"{{"model":"m",{members}}}"#), Encoding::O200kBase) > 13, "{members}");
     }
+}
+
+#[test]
+fn tools_are_counted_by_the_rule_or_as_they_are_written() {
+    let tool = |name: &str| {
+        format!(
+            r#"{{"type":"function","function":{{"name":"{name}","description":"Get it.","parameters":{{"type":"object","properties":{{}}}}}}}}"#
+        )
+    };
+    let counted = |tools: &str| {
+        count(&format!(r#"{{"model":"m","tools":[{tools}],"messages":[]}}"#), Encoding::O200kBase)
+    };
+    assert_eq!(counted(&tool("weather")), 3 + 7 + Encoding::O200kBase.count("weather:Get it") + 12);
+    let odd = tool("weather").replace("strict", "").replace("description", "title");
+    assert_eq!(counted(&odd), 3 + Encoding::O200kBase.count(&format!("[{odd}]")));
+    let many = vec![tool("weather"); 200].join(",");
+    assert_eq!(counted(&many), 3 + Encoding::O200kBase.count(&format!("[{many}]")));
+    check_all_cuts(&format!(r#"{{"model":"m","tools":[{}],"messages":[]}}"#, tool("x")));
 }
 
 #[test]
@@ -127,8 +147,8 @@ fn wherever_a_body_is_cut() {
 fn another_encoding_at_the_end_counts_again() {
     let body = r#"{"model":"m","messages":[{"content":"你好世界"}]}"#.as_bytes();
     let mut prompt = Prompt::default();
-    prompt.push(&body[..40], |_| Some(Encoding::O200kBase));
-    prompt.choose(Encoding::Cl100kBase);
+    prompt.push(&body[..40], |_| Some(Rules::new(Encoding::O200kBase, "gpt-4o")));
+    prompt.choose(Rules::new(Encoding::Cl100kBase, "gpt-4o"));
     assert_eq!(prompt.position(), 0);
     prompt.push(body, |_| None);
     assert_eq!((prompt.is_done(), prompt.tokens("m")), (true, 11));
@@ -145,7 +165,7 @@ fn what_is_no_json_ends_and_is_read_once() {
         while prompt.position() < body.len() {
             let from = prompt.position();
             let end = (from + 1_000).min(body.len());
-            prompt.push(&body.as_bytes()[from..end], |_| Some(Encoding::O200kBase));
+            prompt.push(&body.as_bytes()[from..end], |_| Some(Rules::new(Encoding::O200kBase, "gpt-4o")));
             read += end - from;
         }
         assert!(read <= 3 * body.len(), "{part}: {read}");
@@ -226,7 +246,7 @@ proptest! {
         for bytes in [bytes.as_slice(), text.as_bytes(), format!(r#"{{"model":"m","messages":[{text}"#).as_bytes()] {
             let mut prompt = Prompt::default();
             while prompt.position() < bytes.len() {
-                prompt.push(&bytes[prompt.position()..], |_| Some(Encoding::O200kBase));
+                prompt.push(&bytes[prompt.position()..], |_| Some(Rules::new(Encoding::O200kBase, "gpt-4o")));
             }
         }
     }
