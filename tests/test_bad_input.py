@@ -61,6 +61,22 @@ def test_a_message_of_another_type(stack: Stack, tenant: Tenant, message: Any) -
     assert_nothing_happened(stack, tenant)
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [(b"{}", "model"), (b'{"messages":[]}', "model"), (b'{"model":"gpt-4o","messages":null}', "messages")],
+)
+def test_a_member_that_is_not_there(stack: Stack, tenant: Tenant, body: bytes, param: str) -> None:
+    assert_refused(stack.post([tenant.bearer], body), 400, "invalid_request_error", None, param=param)
+    assert_nothing_happened(stack, tenant)
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user", "content": ""}], [{}]], ids=repr)
+def test_an_empty_model_with_an_empty_prompt(stack: Stack, tenant: Tenant, messages: list[Any]) -> None:
+    response = stack.ask(tenant, model="", messages=messages)
+    assert_refused(response, 404, "invalid_request_error", "model_not_found", param="model")
+    assert_nothing_happened(stack, tenant)
+
+
 def test_no_messages(stack: Stack, tenant: Tenant) -> None:
     response = stack.post([tenant.bearer], {"model": "gpt-4o"})
     assert_refused(response, 400, "invalid_request_error", None, param="messages")

@@ -68,6 +68,27 @@ def test_a_client_that_waits_for_100_continue_gets_it(stack: Stack, tenant: Tena
     client.close()
 
 
+# Around the defaults of Envoy's buffers, which others' gateways have stumbled over.
+SIZES = [31_000, 33_000, (1 << 20) + 1, 6_000_000]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("size", SIZES)
+def test_any_size_below_passes(stack: Stack, tenant: Tenant, send: Send, size: int) -> None:
+    body = body_of(size)
+    assert send(stack.envoy.port, tenant, body).status == 200
+    assert stack.upstream.only_request().body == body
+    stack.settles_to(tenant, chat.usage_of(chat.body()).total, requests=1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_any_size_in_pieces_passes(stack: Stack, tenant: Tenant, size: int) -> None:
+    body = body_of(size)
+    pieces = [body[at : at + 1000] for at in range(0, size, 1000)]
+    assert http2.request(stack.envoy.port, [tenant.bearer], pieces, chat.PATH).status == 200
+    assert stack.upstream.only_request().body == body
+
+
 @PROTOCOLS
 def test_one_byte_more_is_refused(stack: Stack, tenant: Tenant, send: Send) -> None:
     response = send(stack.envoy.port, tenant, body_of(LIMIT + 1))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness import chat, http1
+from harness.holding import at_body
 from harness.oracle import oracle
 from harness.policy import Tenant
 from harness.stack import FakeStack, running_fake
 from harness.wait import becomes, eventually
-from test_hold_at_body import without_the_flag
 
 TENANT = Tenant("counting", "roomy")
 RANDOM = random.Random(5)
@@ -118,7 +118,7 @@ def test_packed_prompts_are_counted_one_after_the_other(fake: FakeStack) -> None
 
 
 def test_a_body_without_held_headers(tmp_path: Path) -> None:
-    with running_fake(tmp_path, {"hold_at": "body"}, without_the_flag) as stack:
+    with running_fake(tmp_path, edit=at_body) as stack:
         stack.upstream.handler = chat.raw_json(chat.completion("x", chat.Usage(1, 1)))
         assert stack.post([TENANT.bearer], chat.body(messages=[{"content": HOSTILE["spaces"]}])).status == 200
         assert [reserve["prompt_tokens"] for reserve in stack.quota.reserves] == [KNOWN["spaces"] + 6]

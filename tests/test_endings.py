@@ -188,3 +188,55 @@ def test_an_error_event_after_output_costs_the_output(stack: Stack, tenant: Tena
     stack.upstream.handler = chat.raw_stream(chat.delta_event("Hel") + ERROR_EVENT)
     stack.ask(tenant, stream=True)
     stack.settles_to(tenant, estimate("Hel"), requests=1)
+
+
+PAGE = b"<!doctype html><title>503</title>" + b"<p>The service is temporarily unavailable.</p>\n" * 45
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("status", "body"), [(503, PAGE), (429, b""), (302, b""), (304, b""), (500, b"{")])
+def test_an_error_of_another_form_costs_the_request_and_no_tokens(
+    stack: Stack, tenant: Tenant, status: int, body: bytes, stream: bool
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.reply(status, body, [("content-type", "text/html"), ("location", "/elsewhere")])
+
+    stack.upstream.handler = handler
+    response = stack.ask(tenant, stream=stream)
+    assert (response.status, response.body) == (status, body)
+    stack.settles_to(tenant, tokens=0, requests=1)
+
+
+def test_early_hints_are_no_answer(stack: Stack, tenant: Tenant) -> None:
+    usage = chat.Usage(5, 4)
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")
+        await chat.raw_json(chat.completion("x", usage))(exchange)
+
+    stack.upstream.handler = handler
+    assert stack.ask(tenant).status == 200
+    stack.settles_to(tenant, usage.total, requests=1)
+
+
+def test_a_stream_that_runs_over_the_limit_is_not_cut(stack: Stack) -> None:
+    """What is over it becomes debt, and the next request is refused."""
+    tenant, usage = stack.tenant("small"), chat.Usage(20, 5000)
+    events = [*map(chat.delta_event, ["word "] * 500), chat.usage_event(usage), chat.DONE]
+    stack.upstream.handler = chat.raw_stream(b"".join(events))
+    response = stack.ask(tenant, stream=True)
+    assert (response.status, response.body) == (200, b"".join(events[:-2] + events[-1:]))
+    stack.settles_to(tenant, usage.total, requests=1)
+    assert stack.ask(tenant).status == 429
+    assert len(stack.upstream.requests) == 1
+
+
+def test_a_limit_counts_tokens_and_not_requests(stack: Stack) -> None:
+    """Of 1000, six times 150; a seventh does not fit."""
+    tenant = stack.tenant("small")
+    stack.upstream.handler = chat.raw_json(chat.completion("x", chat.Usage(prompt(), 150 - prompt())))
+    for count in range(1, 7):
+        assert stack.ask(tenant, max_tokens=150 - prompt()).status == 200
+        stack.settles_to(tenant, 150 * count, requests=count)
+    assert stack.ask(tenant, max_tokens=150 - prompt()).status == 429
+    stack.settles_to(tenant, 900, requests=6)

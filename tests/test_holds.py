@@ -8,6 +8,8 @@ from harness import chat
 from harness.oracle import oracle
 from harness.policy import Tenant
 from harness.stack import Stack
+from harness.upstream import Exchange
+from harness.wait import eventually
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,7 @@ PROMPTS: dict[str, list[dict[str, str]]] = {
     "system": [message("You are terse.", role="system"), message("hi")],
     "Chinese": [message("你好世界")],
     "emoji": [message("\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 héllo")],
+    "a hundred specials": [message("<|endoftext|>" * 100)],
     "special": [message("<|endoftext|><|im_start|>system<|im_end|>")],
     "escapes": [message('tab\t quote" back\\slash nul\u0000 line\u2028')],
     "code": [message("def f(x):\n    return {'a': x ** 2}\n\n\n# done   \r\n")],
@@ -105,3 +108,34 @@ def test_a_refused_request_holds_nothing(stack: Stack) -> None:
         assert (held.status, held.error()["code"]) == (429, "tpm_limit_exceeded")
         # The request count is given back with it: all or nothing.
         stack.holds(tenant, prompt + 900)
+
+
+# Long runs without a break, on which a byte-pair merge can take for ever. Counts by tiktoken.
+RUNS = {
+    "a": ("a" * 1_000_000, "gpt-4o", 125_000),
+    "a, by the older encoding": ("a" * 1_000_000, "gpt-4", 125_000),
+    "of Chinese": ("的" * 100_000, "gpt-4o", 100_000),
+    "of emoji": ("🙂" * 100_000, "gpt-4", 200_000),
+}
+
+
+@pytest.mark.parametrize(("text", "model", "count"), RUNS.values(), ids=RUNS)
+def test_a_long_run(stack: Stack, tenant: Tenant, text: str, model: str, count: int) -> None:
+    framing = oracle().prompt([message("")], model) + 50
+    usage = chat.Usage(count, 1)
+    gate = stack.upstream.gate()
+
+    async def handler(exchange: Exchange) -> None:
+        await gate.wait()
+        await chat.raw_json(chat.completion("x", usage))(exchange)
+
+    # The oracle itself would take for ever.
+    stack.upstream.handler = handler
+    client = stack.open(tenant, chat.body(messages=[message(text)], model=model))
+    gate.reached(1)
+    held = eventually(lambda: stack.service.bucket(tenant.name, model), lambda bucket: bucket.open_holds == 1)
+    assert abs(held.tokens - framing - count) <= len(text.encode()) // PIECE + 1
+    gate.open()
+    assert client.response().status == 200
+    client.close()
+    stack.settles_to(tenant, usage.total, requests=1, model=model)

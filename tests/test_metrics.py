@@ -1,6 +1,7 @@
 """What operators read on `/stats/prometheus`: the filter's metrics, with their labels made by `envoy.yaml`."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,35 @@ def test_usage_that_is_missing_or_cannot_be_right(stack: Stack) -> None:
     made = metrics(stack).since(before)
     assert made["usage_missing", {"model": "gpt-4o"}] == 1
     assert made["usage_mismatch", {"model": "gpt-4o"}] == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "text", "completion"),
+    [
+        ({"max_tokens": 200}, ["word "] * 60, 1),
+        ({"max_tokens": 200}, ["word "] * 60, 19_503),
+        ({"max_tokens": 10, "n": 2}, ["word "] * 10, 21),
+        ({"max_tokens": 200}, [], 150),
+    ],
+    ids=["far too few", "above the limit", "above the limit of all choices", "for no text"],
+)
+def test_output_that_cannot_be_right_is_charged_and_told_of(
+    stack: Stack, members: dict[str, Any], text: list[str], completion: int
+) -> None:
+    before, tenant = metrics(stack), stack.tenant()
+    usage = chat.Usage(chat.usage_of(chat.body()).prompt, completion)
+    stack.upstream.handler = chat.raw_stream(b"".join(chat.stream_events(text, usage)))
+    assert stack.ask(tenant, stream=True, **members).status == 200
+    stack.settles_to(tenant, usage.total, requests=1)
+    assert metrics(stack).since(before)["usage_mismatch", {"model": "gpt-4o"}] == 1
+
+
+def test_output_that_can_be_right(stack: Stack) -> None:
+    before, tenant = metrics(stack), stack.tenant()
+    for members in ({}, {"stream": True}, {"n": 2}, {"stream": True, "max_tokens": None}):
+        assert stack.ask(tenant, **members).status == 200
+    stack.closed_bucket(tenant)
+    assert metrics(stack).since(before)["usage_mismatch", {"model": "gpt-4o"}] == 0
 
 
 def test_an_error_of_the_provider_is_no_missing_usage(stack: Stack) -> None:

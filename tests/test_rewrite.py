@@ -101,7 +101,11 @@ def test_the_chunk_stays_for_who_asked(stack: Stack, tenant: Tenant) -> None:
     stack.settles_to(tenant, usage.total, requests=1)
 
 
-@pytest.mark.parametrize("stream", ['"stream":false,', '"stream":null,', ""])
+@pytest.mark.parametrize(
+    "stream",
+    ['"stream":false,', '"stream":null,', "", '"stream":false,"stream_options":{"include_usage":false},']
+    + ['"stream_options":null,', '"stream":false,"stream_options":{},'],
+)
 def test_nothing_is_added_when_nothing_is_streamed(stack: Stack, tenant: Tenant, stream: str) -> None:
     body = f'{{"model":"gpt-4o",{stream}"messages":{MESSAGES}}}'.encode()
     deliver(stack, tenant, body)

@@ -314,7 +314,7 @@ pub fn reserve_answer(body_size: usize) -> Event<'static> {
     }
 }
 
-/// Whether anything can have reached a provider, by Envoy's response flags and upstream's address.
+/// Whether anything can have reached a provider, by what Envoy says of its upstream.
 fn ending() -> Ending {
     const NO_HEALTHY_UPSTREAM: i64 = 0x2;
     const CONNECTION_FAILURE: i64 = 0x20;
@@ -322,14 +322,17 @@ fn ending() -> Ending {
     const NO_ROUTE: i64 = 0x100;
     const NEVER_SENT: i64 = NO_HEALTHY_UPSTREAM | CONNECTION_FAILURE | OVERFLOW | NO_ROUTE;
 
-    let has_upstream = abi::property(&["upstream", "address"]).is_some_and(|address| !address.is_empty());
+    let has = |name| abi::property(&["upstream", name]).is_some_and(|address| !address.is_empty());
     let flags = abi::integer_property(&["response", "flags"]).unwrap_or(0);
+    // All of this is the last attempt's; of earlier ones only their number is known.
     let attempts = abi::integer_property(&["upstream", "request_attempt_count"]).unwrap_or(1);
-    let was_refused = flags & NEVER_SENT != 0 && attempts <= 1;
+    // A host is chosen before there is a connection to it, and the request can end while one is being made.
+    let is_connected = has("address") && has("local_address");
+    let was_sent = attempts > 1 || (is_connected && flags & NEVER_SENT == 0);
     // The request starts again, as another stream.
     let was_redirected =
         abi::property(&["response", "code_details"]).as_deref() == Some(b"internal_redirect".as_slice());
-    Ending { reached_provider: has_upstream && !was_refused && !was_redirected }
+    Ending { reached_provider: was_sent && !was_redirected }
 }
 
 fn response_head() -> ResponseHead {

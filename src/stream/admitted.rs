@@ -4,7 +4,7 @@ use tokengate_api::{Outcome, Usage};
 
 use super::charge::{self, Charge, Ending, Response};
 use super::relay::Relay;
-use super::report::{Measure, far_apart};
+use super::report::{Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
 use super::reserving::Hold;
 use super::{Effect, Env, ResponseHead, Step, Stream};
 use crate::config::RateLimit;
@@ -89,16 +89,26 @@ impl Admitted {
 
     /// What is wrong with the usage that the provider reported with its success.
     fn usage_fault(&self, charge: Charge) -> Option<Measure> {
-        let (200..300, _) = self.answer.as_ref()? else { return None };
+        let (200..300, relay) = self.answer.as_ref()? else { return None };
         let model = || self.hold.model().to_owned();
         match (charge.outcome, charge.usage) {
-            (Outcome::Used, Some(Usage { input, cache_read, cache_write, .. })) => {
-                let reported = input.saturating_add(cache_read).saturating_add(cache_write);
-                far_apart(self.request.prompt_tokens, reported)
-                    .then(|| Measure::UsageMismatch { model: model() })
-            }
+            (Outcome::Used, Some(usage)) => self
+                .is_doubtful(usage, relay.answer().delivered_tokens())
+                .then(|| Measure::UsageMismatch { model: model() }),
             (Outcome::Estimated | Outcome::Held, _) => Some(Measure::UsageMissing { model: model() }),
             _ => None,
         }
+    }
+
+    /// Believed all the same: the provider bills by it.
+    fn is_doubtful(&self, usage: Usage, delivered: u64) -> bool {
+        let Usage { input, cache_read, cache_write, output, reasoning } = usage;
+        let prompt = input.saturating_add(cache_read).saturating_add(cache_write);
+        let all_output = output.saturating_add(reasoning);
+        // Reasoning may be delivered or not: it explains text that was, and none that was not.
+        far_apart(self.request.prompt_tokens, prompt, PROMPT_SLACK)
+            || self.request.output_bound.is_some_and(|bound| all_output > bound)
+            || far_above(delivered, all_output, OUTPUT_SLACK)
+            || far_above(output, delivered, OUTPUT_SLACK)
     }
 }

@@ -18,6 +18,8 @@ pub struct Request {
     pub prompt_tokens: u64,
     /// What was held beyond the prompt.
     pub held_output: u64,
+    /// What the request itself lets the provider write, for all choices.
+    pub output_bound: Option<u64>,
     pub stream: bool,
     pub reasoning: bool,
     /// The service knows of a hold. Without one, `held` would say nothing.
@@ -93,6 +95,7 @@ mod tests {
     const REQUEST: Request = Request {
         prompt_tokens: 10,
         held_output: 100,
+        output_bound: Some(100),
         stream: true,
         reasoning: false,
         has_hold: true,

@@ -28,7 +28,7 @@ pub enum Measure {
     UnboundedOutput { model: String },
     /// The provider answered with success and without usage.
     UsageMissing { model: String },
-    /// The provider's prompt tokens are far from our count.
+    /// The provider's tokens are far from what was counted, or above the output limit.
     UsageMismatch { model: String },
     /// What a request was settled with: `used`, `estimated`, `held` or `released`.
     Settled { model: String, outcome: &'static str, usage: Usage },
@@ -71,12 +71,18 @@ pub fn is_tag(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Whether two numbers of prompt tokens cannot be two ways of counting the same prompt. Images and tools are
-/// estimates, and a provider adds its own framing.
-pub fn far_apart(counted: u64, reported: u64) -> bool {
-    const SMALL: u64 = 256;
-    let (low, high) = (counted.min(reported), counted.max(reported));
-    high > low.saturating_mul(2).saturating_add(SMALL)
+/// Images and tools are estimates, and a provider adds its own framing.
+pub const PROMPT_SLACK: u64 = 256;
+/// Calls of tools have some framing; texts have none.
+pub const OUTPUT_SLACK: u64 = 32;
+
+/// Whether two numbers of tokens cannot be two ways of counting the same text.
+pub fn far_apart(counted: u64, reported: u64, slack: u64) -> bool {
+    far_above(counted, reported, slack) || far_above(reported, counted, slack)
+}
+
+pub fn far_above(high: u64, low: u64, slack: u64) -> bool {
+    high > low.saturating_mul(2).saturating_add(slack)
 }
 
 #[cfg(test)]
@@ -96,9 +102,9 @@ mod tests {
         for (counted, reported, far) in
             [(0, 0, false), (0, 256, false), (0, 257, true), (1_000, 2_256, false), (1_000, 2_257, true)]
         {
-            assert_eq!(far_apart(counted, reported), far, "{counted} {reported}");
-            assert_eq!(far_apart(reported, counted), far, "{reported} {counted}");
+            assert_eq!(far_apart(counted, reported, PROMPT_SLACK), far, "{counted} {reported}");
+            assert_eq!(far_apart(reported, counted, PROMPT_SLACK), far, "{reported} {counted}");
         }
-        assert!(!far_apart(u64::MAX, u64::MAX) && far_apart(0, u64::MAX));
+        assert!(!far_apart(u64::MAX, u64::MAX, 0) && far_apart(0, u64::MAX, 0));
     }
 }

@@ -261,7 +261,8 @@ impl Reserving {
         if prepared.model.is_fallback && prepared.endpoint != LISTED {
             headers.push(("x-tokengate-tokenizer", "fallback".to_owned()));
         }
-        let held_output = prepared.output_limit().saturating_mul(u64::from(prepared.choices));
+        let choices = u64::from(prepared.choices);
+        let held_output = prepared.output_limit().saturating_mul(choices);
         if prepared.endpoint != LISTED {
             let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);
             effects.push(Effect::Measure(Measure::Held { model, prompt, output: held_output }));
@@ -273,6 +274,7 @@ impl Reserving {
         let request = charge::Request {
             prompt_tokens: prepared.prompt_tokens,
             held_output,
+            output_bound: prepared.max_output_tokens.map(|limit| limit.saturating_mul(choices)),
             stream: prepared.stream,
             reasoning: prepared.model.reasoning,
             has_hold: hold.reserve.is_none(),

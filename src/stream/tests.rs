@@ -422,6 +422,32 @@ fn endings_after_the_hold() {
 }
 
 #[test]
+fn usage_that_the_delivered_text_cannot_explain_is_told_of() {
+    let words = "one two three four five six seven eight nine ten ".repeat(6);
+    for (text, output, reasoning, is_doubtful) in [
+        ("ok", 1, 0, false),
+        ("ok", 30, 0, false),
+        ("ok", 40, 0, true),
+        ("ok", 49, 48, false),
+        ("ok", 51, 50, true),
+        (words.as_str(), 45, 0, false),
+        (words.as_str(), 1, 0, true),
+        (words.as_str(), 40, 40, false),
+    ] {
+        let mut proxy = Proxy::new();
+        proxy.request(r#"{"model":"gpt-4o","max_tokens":25,"n":2,"messages":[]}"#).allow().head(200, true);
+        let details = json!({"reasoning_tokens": reasoning});
+        let usage =
+            json!({"prompt_tokens": 3, "completion_tokens": output, "completion_tokens_details": details});
+        let answer = json!({"choices": [{"message": {"content": text}}], "usage": usage}).to_string();
+        proxy.step(Event::ResponseBody { chunk: answer.as_bytes(), is_last: true }).end(true);
+        let told = Effect::Measure(Measure::UsageMismatch { model: "gpt-4o".to_owned() });
+        assert_eq!(proxy.effects.contains(&told), is_doubtful, "{output} {reasoning}");
+        assert_eq!(proxy.settles()[0].usage.unwrap().total(), 3 + output, "believed all the same");
+    }
+}
+
+#[test]
 fn the_body_is_rewritten_only_where_it_must() {
     let rewritten = |body: &str, grant: serde_json::Value| {
         let mut proxy = Proxy::new();
