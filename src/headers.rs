@@ -49,6 +49,12 @@ impl Headers {
         }
     }
 
+    /// Whether the body is vouched for byte by byte, so that it must go on as it came.
+    pub fn have_digest(&self) -> bool {
+        const DIGESTS: [&str; 5] = ["content-md5", "digest", "content-digest", "repr-digest", "signature"];
+        DIGESTS.iter().any(|name| self.get(name).is_some())
+    }
+
     /// Names that begin so, each once.
     pub fn names_with_prefix(&self, prefix: &str) -> Vec<String> {
         let mut names: Vec<String> = self

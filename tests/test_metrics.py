@@ -204,3 +204,38 @@ def test_settles_that_have_to_be_repeated(tmp_path_factory: pytest.TempPathFacto
         made = eventually(lambda: metrics(stack), lambda made: made["settles_retried", {}] == 1)
         assert made["settles_sent", {}] == 1
         becomes(lambda: metrics(stack)["outbox_items", {}], 0)
+
+
+def test_what_is_booked_after_an_outage(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running(tmp_path_factory.mktemp("metrics-booked"), plugin={"failure_mode": "open"}) as stack:
+        tenant, count = stack.tenant(), 3
+        stack.proxy.refuse()
+        try:
+            for _ in range(count):
+                assert stack.ask(tenant).status == 200
+            becomes(lambda: metrics(stack)["outbox_items", {}], count)
+        finally:
+            stack.proxy.accept()
+        made = eventually(
+            lambda: metrics(stack), lambda made: made["settle_answers", {"status": "booked"}] == count, 20
+        )
+        assert made["degraded", {"by": "filter"}] == count
+        assert made["settles_dropped", {}] == 0
+        becomes(lambda: metrics(stack)["outbox_items", {}], 0)
+        stack.settles_to(tenant, count * chat.usage_of(chat.body()).total, count)
+
+
+def test_settles_that_find_no_room(tmp_path_factory: pytest.TempPathFactory) -> None:
+    room, over = 16, 3
+    plugin = {"failure_mode": "open", "outbox": {"max_items": room}}
+    with running(tmp_path_factory.mktemp("metrics-dropped"), plugin=plugin) as stack:
+        tenant = stack.tenant()
+        stack.proxy.refuse()
+        try:
+            for _ in range(room + over):
+                assert stack.ask(tenant).status == 200
+            made = eventually(lambda: metrics(stack), lambda made: made["settles_dropped", {}] == over, 10)
+            assert made["outbox_items", {}] == room
+        finally:
+            stack.proxy.accept()
+        becomes(lambda: stack.service.bucket(tenant.name).requests, room, 20)

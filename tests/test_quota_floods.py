@@ -9,7 +9,7 @@ import pytest
 
 from harness import chat, http1, http2
 from harness.policy import Tenant
-from harness.quota import Answer, Half, Reply, Reset, Silence, Trickle, allow
+from harness.quota import After, Answer, Half, Reply, Reset, Silence, Trickle, allow
 from harness.refusals import assert_refused
 from harness.stack import FakeStack, running_fake
 from harness.wait import becomes, eventually
@@ -167,3 +167,40 @@ def test_a_settle_is_sent_until_it_is_taken(stack: FakeStack, answer: Answer) ->
 
 def settles_of_first(stack: FakeStack) -> list[dict[str, Any]]:
     return stack.quota.settles_of(stack.quota.reserves[0]) if stack.quota.reserves else []
+
+
+def post(client: http1.Connection) -> None:
+    client.send(http1.encode("POST", chat.PATH, [CALLER.bearer], chat.encode(chat.body())))
+
+
+@pytest.mark.parametrize("answer", [None, DENY, GONE, Reply(500)], ids=["allow", "deny", "gone", "500"])
+def test_an_answer_at_the_instant_of_the_deadline(stack: FakeStack, answer: Answer | None) -> None:
+    """Whichever comes first: the client is answered once, and what may be held is settled once."""
+    delays = iter([(DEADLINE_MS + ms) / 1000 for ms in range(-20, 20, 2)] * 2)
+    stack.quota.on_reserve = lambda reserve: After(next(delays), answer or allow(reserve))
+    clients = [http1.Connection(stack.envoy.port) for _ in range(20)]
+    for client in clients:
+        post(client)
+    statuses = [client.response().status for client in clients]
+    served = len(stack.upstream.requests)
+    early = {reserve["id"]: reserve for reserve in stack.quota.reserves}
+    assert (len(early), served) == (len(clients), statuses.count(200))
+    in_time = {None: 200, DENY: 429}.get(answer, 503)
+    assert set(statuses) <= {in_time, 503}
+    # Every connection serves on: of a second answer something would be left over.
+    stack.quota.on_reserve = allow
+    for client in clients:
+        post(client)
+        assert client.response().status == 200
+        client.close()
+    late = [reserve for reserve in stack.quota.reserves if reserve["id"] not in early]
+    becomes(lambda: [len(stack.quota.settles_of(reserve)) for reserve in late], [1] * len(clients))
+    settles = [stack.quota.settles_of(reserve) for reserve in early.values()]
+    assert max(map(len, settles)) <= 1
+    outcomes = [items[0]["outcome"] for items in settles if items]
+    assert outcomes.count("used") == served
+    # A deny or gone that came in time has nothing to settle; how many did, the client is told of a deny only.
+    if answer is DENY:
+        assert len(outcomes) == statuses.count(503)
+    elif answer is not GONE:
+        assert len(outcomes) == len(clients)

@@ -6,6 +6,7 @@ import pytest
 
 from harness import chat, http1
 from harness.policy import Tenant
+from harness.refusals import assert_refused
 from harness.stack import Stack
 
 MESSAGES = json.dumps(chat.body()["messages"])
@@ -158,3 +159,26 @@ def test_odd_streams_lose_the_usage_chunk_and_nothing_else(stack: Stack, tenant:
     response = stack.ask(tenant, stream=True)
     assert response.body == shape.replace(b"%s" + blank, b"")
     stack.settles_to(tenant, 12, requests=1)
+
+
+DIGESTS = ["content-md5", "digest", "content-digest", "repr-digest", "signature"]
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_body_with_a_digest_is_not_rewritten(stack: Stack, tenant: Tenant, name: str) -> None:
+    """Then nobody asks for the usage of the stream, and its text is counted."""
+    body = request('"max_tokens":50,').encode()
+    stack.upstream.handler = chat.answer()
+    response = stack.post([tenant.bearer, (name, "sha-256=:any:")], body)
+    assert response.status == 200
+    assert_arrived(stack, body)
+    assert stack.upstream.only_request().header(name) == "sha-256=:any:"
+    stack.settles_to(tenant, chat.usage_of(json.loads(body)).total, requests=1)
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_limit_that_a_digest_forbids_to_lower_is_refused(stack: Stack, tenant: Tenant, name: str) -> None:
+    response = stack.post([tenant.bearer, (name, "any")], request('"max_tokens":1001,').encode())
+    assert_refused(response, 400, "invalid_request_error", None, param="max_tokens")
+    assert stack.upstream.requests == []
+    stack.settles_to(tenant, tokens=0, requests=0)

@@ -185,6 +185,7 @@ pub struct Caller {
     request_id: Option<String>,
     format: BodyFormat,
     has_content_length: bool,
+    has_digest: bool,
 }
 
 fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
@@ -217,6 +218,7 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
         request_id: headers.text("x-request-id").filter(|id| id.len() <= 128).map(str::to_owned),
         format,
         has_content_length: content_length.is_some() && holds_headers,
+        has_digest: headers.have_digest(),
     };
     if class == Class::Listed {
         return with(effects, reserving::begin_listed(env, caller));

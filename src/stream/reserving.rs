@@ -8,6 +8,7 @@ use super::admitted::Admitted;
 use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
 use crate::config::{FailureMode, HoldAt, Mode};
+use crate::dialect::BadRequest;
 use crate::dialect::openai::OutputLimits;
 use crate::dialect::refusal::Refusal;
 use crate::edits::{Edit, Edits};
@@ -43,7 +44,14 @@ pub struct Reserving {
 }
 
 /// Asks for the tokens of a metered request.
-pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
+pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
+    if caller.has_digest {
+        // The provider may still report the usage of a stream; without it, the text is counted.
+        prepared.include_usage = None;
+        if let Some(most) = prepared.model.max_output_tokens.filter(|most| prepared.must_be_capped(*most)) {
+            return Stream::refuse(env, Refusal::bad_request(output_above(most)), caller.format);
+        }
+    }
     let Some(id) = (env.new_id)() else {
         return Stream::refuse(env, Refusal::quota_unavailable(), caller.format);
     };
@@ -98,10 +106,24 @@ impl Prepared {
         if self.model_name.is_some() { self.model.label() } else { NO_MODEL }
     }
 
+    fn must_be_capped(&self, most: u64) -> bool {
+        let mut edits = Edits::default();
+        self.output_limits.cap(most, &mut edits);
+        !edits.is_empty()
+    }
+
     /// Per choice, as it is held unless the service grants something else.
     fn output_limit(&self) -> u64 {
         self.max_output_tokens.or(self.model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS)
     }
+}
+
+fn output_above(most: u64) -> BadRequest {
+    let message = format!(
+        "'max_tokens' or 'max_completion_tokens' is above {most}, the most for this model, and the body's digest in \
+         the headers forbids lowering it: ask for at most {most}, or send no digest."
+    );
+    BadRequest { param: Some("max_tokens"), message }
 }
 
 impl Reserving {
@@ -224,7 +246,7 @@ impl Reserving {
         let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
         let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
-        if let Some(cap) = cap.filter(|_| env.config.mode == Mode::Enforce) {
+        if let Some(cap) = cap.filter(|_| env.config.mode == Mode::Enforce && !caller.has_digest) {
             prepared.output_limits.cap(cap, &mut edits);
         }
         let hides_usage = prepared.include_usage.is_some();

@@ -479,6 +479,24 @@ fn the_body_is_rewritten_only_where_it_must() {
 }
 
 #[test]
+fn a_body_with_a_digest_goes_on_as_it_came_or_not_at_all() {
+    for name in ["content-md5", "digest", "content-digest", "repr-digest", "signature"] {
+        let with = |body: &str| {
+            let mut proxy = Proxy::new();
+            proxy.headers(&[(name, "any")]).step(Event::RequestEnd { body: body.as_bytes() });
+            proxy
+        };
+        let mut proxy = with(r#"{"model":"gpt-4o","stream":true,"max_tokens":50,"messages":[]}"#);
+        proxy.answer(json!({"decision": "allow", "account": "acc", "policy_version": "v1", "limits": [],
+            "grant": {"max_output_tokens": 10}}));
+        assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
+        let proxy = with(r#"{"model":"gpt-4o","max_tokens":101,"messages":[]}"#);
+        assert_eq!(proxy.refused_with().0, 400);
+        assert!(proxy.reserves().is_empty());
+    }
+}
+
+#[test]
 fn a_body_that_cannot_be_rewritten_goes_nowhere() {
     let mut proxy = Proxy::new();
     proxy.request(&BODY.replace("\"messages\"", "\"stream\":true,\"messages\"")).allow();

@@ -62,6 +62,17 @@ class Later:
         return self._answer
 
 
+class After(Later):
+    """Answers after so many seconds."""
+
+    def __init__(self, delay: float, answer: "Answer") -> None:
+        self._delay, self._then = delay, answer
+
+    async def answer(self) -> "Answer":
+        await asyncio.sleep(self._delay)
+        return self._then
+
+
 TRICKLE_S = 0.02
 
 Answer = Reply | Reset | Silence | Half | Trickle | Later
