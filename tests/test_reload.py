@@ -126,6 +126,20 @@ def test_what_the_old_configuration_had_queued_is_sent_after_it_is_gone(
     stack.settles_to(tenant, chat.usage_of(chat.body()).total, requests=1, timeout=10)
 
 
+def test_what_the_old_configuration_has_begun_to_count_is_counted(
+    stack: Stack, tenant: Tenant, reloading: Reloading
+) -> None:
+    """By its ticks, which must not end before."""
+    body = chat.body(messages=[{"role": "user", "content": "a" * 1_500_000}])
+    stack.upstream.handler = chat.raw_json(chat.completion("x", chat.Usage(3, 4)))
+    client = http1.Connection(reloading.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(body)))
+    reloading.change(max_body_bytes=4096)
+    assert client.response().status == 200
+    client.close()
+    stack.settles_to(tenant, 7, requests=1)
+
+
 def test_the_new_configuration_holds_at_once(stack: Stack, tenant: Tenant, reloading: Reloading) -> None:
     large = chat.encode(chat.body(padding="x" * 4096))
     assert http1.request(reloading.envoy.port, "POST", chat.PATH, [tenant.bearer], large).status == 200

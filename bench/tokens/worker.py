@@ -36,7 +36,7 @@ SIZE = 1_000_000
 rng = random.Random(1)
 HOSTILE = {
     "none": None,
-    "prose": " ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(SIZE // 5))[:SIZE],
+    "random words": " ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(SIZE // 5))[:SIZE],
     "random letters": "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=SIZE)),
     "spaces before letters": (" " * 126 + "x") * (SIZE // 127),
 }

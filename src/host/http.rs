@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 256 * 1024;
 /// The most of a body that one callback counts, in bytes: the worker serves nobody meanwhile.
 const MAX_COUNTED: usize = 64 * 1024;
 /// And about the longest that it does.
-const LONGEST_COUNT_MS: u64 = 1;
+const LONGEST_COUNT_MS: u64 = 2;
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
 

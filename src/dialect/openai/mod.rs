@@ -1,6 +1,8 @@
 //! OpenAI's chat completions.
 
 mod answer;
+mod count;
+mod part;
 mod prompt;
 mod request;
 mod transcript;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::dialect::openai::parse;
 use crate::json::{Member, elements, members, text};
-use crate::tokenizer::Encoding;
+use crate::tokenizer::{Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD};
 
 #[path = "prompt_reference.rs"]
 mod reference;
