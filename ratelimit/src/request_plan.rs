@@ -66,6 +66,7 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest, now_ms: u64) -> R
             rates: model.map_or(Rates::REQUESTS, |model| limit.rates(model)),
             shadow: !limit.enforces(),
             attempts: limit.count == Count::Attempts,
+            priced: limit.count == Count::Cost,
             on_store_failure: limit.on_store_failure,
         });
         labels.push(Label {
@@ -91,6 +92,7 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest, now_ms: u64) -> R
         account: Tag::account(&identity.tenant),
         identity: who,
         model: Tag::model(model_name),
+        plan: Tag::plan(&identity.plan),
         grant: held.grant,
         prompt_tokens: held.prompt_tokens,
         output_tokens: held.output_tokens,

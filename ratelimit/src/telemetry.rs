@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokengate_api::{Outcome, SettleItem, SettleStatus, Usage};
 
-use crate::events::{Events, HeldRecord, SettleFacts};
+use crate::events::{Events, SettleFacts};
 use crate::limits::MAX_AMOUNT;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
+use crate::store::HeldRecord;
 use crate::tag::Tag;
 
 /// Shared by all that answer. The default counts for nobody and sends no events.
@@ -18,7 +19,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// A settle was answered. `record` is what the reservation's record said, when the store's answer had it.
+    /// A settle was answered. `record` is what was held, or, for what was booked, what would have been.
     pub fn settled(
         &self,
         policy: &Policy,
@@ -31,10 +32,10 @@ impl Telemetry {
             .and_then(|record| {
                 policy.models.iter().find(|model| Tag::model(Some(&model.name)) == record.model)
             })
-            .or_else(|| Some(policy.model(item.reserve.as_ref()?.model.as_deref()?)?.1))
             .map(|model| model.name.as_str());
         let usage = counted(item);
-        self.metrics.settled(item.outcome, status, usage, model, record.map(|record| record.tokens));
+        let held = record.filter(|_| status == SettleStatus::Settled).map(HeldRecord::tokens);
+        self.metrics.settled(item.outcome, status, usage, model, held);
         let charged = matches!(status, SettleStatus::Settled | SettleStatus::Booked);
         if let (Some(events), Some(account), true) = (&self.events, account, charged) {
             events.settled(&SettleFacts { item, usage, status, account, model, record, policy });

@@ -3,7 +3,9 @@ use serde::Serialize;
 use tokengate_api::{Outcome, SettleItem, SettleStatus, Usage};
 
 use super::PseudonymKey;
+use crate::limits::Rates;
 use crate::policy::Policy;
+use crate::store::HeldRecord;
 use crate::tag::Tag;
 
 /// What an event is made from.
@@ -15,20 +17,9 @@ pub struct SettleFacts<'a> {
     pub account: Tag,
     /// Canonical name.
     pub model: Option<&'a str>,
+    /// What was held, or, for what was booked, what would have been.
     pub record: Option<&'a HeldRecord>,
     pub policy: &'a Policy,
-}
-
-/// What the record of a reservation said of it, before the settle replaced it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldRecord {
-    /// [`Tag::model`] of the canonical name.
-    pub model: Tag,
-    /// [`Tag::plan`] of the caller's plan.
-    pub plan: Tag,
-    /// Tokens held.
-    pub tokens: u64,
-    pub reserved_at_ms: u64,
 }
 
 /// One settlement, as it is written to the sink.
@@ -44,25 +35,26 @@ pub struct UsageEvent {
     pub outcome: Outcome,
     /// Something was sent to the provider.
     pub sent: bool,
-    /// When the hold was made, in milliseconds since the Unix epoch.
+    /// When the hold was made, in milliseconds since the Unix epoch, by the store's clock; where there was none,
+    /// when the filter says that it asked.
     pub reserved_at: u64,
     /// When it was settled, in milliseconds since the Unix epoch.
     pub settled_at: u64,
     /// Pseudonym of the tenant: 16 hex digits, the same for the same tenant and `--events-key`.
     pub tenant: String,
-    /// Null when the reservation's record did not say it.
+    /// Null when the policy in force has no such plan any more.
     pub plan: Option<String>,
-    /// Canonical name; null when the reservation's record did not say it.
+    /// Canonical name; null for requests without a model, and when the policy in force has no such model any more.
     pub model: Option<String>,
-    /// Tokens that were held; null when nothing was, or when the record did not say it.
+    /// Tokens that were held, extensions included; null when nothing was.
     pub estimate_tokens: Option<u64>,
     /// Tokens by class as the provider or the filter counted them; null when nobody did, or when no such number
     /// can be.
     pub usage: Option<Usage>,
-    /// What the settlement charges in tokens: the usage, or what was held, or nothing; null when that was held
-    /// and is not known.
+    /// What the settlement charges in tokens: the usage, or what was held, or nothing.
     pub charged_tokens: Option<u64>,
-    /// Billionths of a dollar; null without prices.
+    /// What is charged, in billionths of a dollar: by the prices that a limit on cost held, else by the policy in
+    /// force; null without prices.
     pub cost_nano_usd: Option<u64>,
     pub policy_version: String,
 }
@@ -70,31 +62,62 @@ pub struct UsageEvent {
 impl UsageEvent {
     pub fn of(facts: &SettleFacts<'_>, key: &PseudonymKey, now_ms: u64) -> Self {
         let SettleFacts { item, usage, record, policy, .. } = facts;
-        let of_record = |record: &HeldRecord| {
-            policy.plans.keys().find(|name| Tag::plan(name) == record.plan).map(String::as_str)
+        let plan_of = |record: &HeldRecord| {
+            policy.plans.keys().find(|name| Some(Tag::plan(name)) == record.plan).cloned()
         };
-        let of_reserve = || Some(policy.keys.get(&item.reserve.as_ref()?.key_hash)?.plan.as_str());
-        let held = record.map(|record| record.tokens);
+        let charge = match (item.outcome, usage, record) {
+            (Outcome::Released, _, _) => Some(Charged::Nothing),
+            (Outcome::Used | Outcome::Estimated, Some(usage), _) => Some(Charged::Usage(usage)),
+            (_, _, Some(record)) => Some(Charged::Held(record)),
+            (_, _, None) => None,
+        };
+        let prices =
+            record.and_then(|record| record.prices).or_else(|| policy.prices.get(facts.model?).copied());
+        let was_held = facts.status == SettleStatus::Settled;
         Self {
             id: item.id.to_string(),
             status: facts.status,
             outcome: item.outcome,
             sent: item.sent,
             reserved_at: record
-                .map_or_else(|| now_ms.saturating_sub(item.age_ms), |record| record.reserved_at_ms),
+                .and_then(|record| record.reserved_at_ms)
+                .unwrap_or_else(|| now_ms.saturating_sub(item.age_ms)),
             settled_at: now_ms,
             tenant: key.pseudonym(facts.account),
-            plan: record.and_then(of_record).or_else(of_reserve).map(str::to_owned),
+            plan: record.and_then(plan_of),
             model: facts.model.map(str::to_owned),
-            estimate_tokens: held,
+            estimate_tokens: record.filter(|_| was_held).map(HeldRecord::tokens),
             usage: usage.copied(),
-            charged_tokens: match (item.outcome, usage) {
-                (Outcome::Released, _) => Some(0),
-                (Outcome::Used | Outcome::Estimated, Some(usage)) => Some(usage.total()),
-                (Outcome::Used | Outcome::Estimated, None) | (Outcome::Held, _) => held,
-            },
-            cost_nano_usd: None,
+            charged_tokens: charge.map(|charge| charge.tokens()),
+            cost_nano_usd: charge.and_then(|charge| Some(charge.cost(&prices?))),
             policy_version: policy.version.clone(),
+        }
+    }
+}
+
+/// What a settlement charges.
+#[derive(Clone, Copy)]
+enum Charged<'a> {
+    Nothing,
+    Usage(&'a Usage),
+    Held(&'a HeldRecord),
+}
+
+impl Charged<'_> {
+    fn tokens(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Usage(usage) => usage.total(),
+            Self::Held(record) => record.tokens(),
+        }
+    }
+
+    /// Nano-dollars.
+    fn cost(self, prices: &Rates) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Usage(usage) => prices.of_usage(usage),
+            Self::Held(record) => prices.of_hold(record.prompt_tokens, record.output_tokens),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-pub use event::{HeldRecord, SettleFacts, UsageEvent};
+pub use event::{SettleFacts, UsageEvent};
 pub use pseudonym::PseudonymKey;
 pub use queue::Queue;
 pub use sender::send;

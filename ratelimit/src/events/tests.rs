@@ -11,13 +11,15 @@ use super::sink::{Sink, SinkError};
 use super::*;
 use std::time::Duration;
 
-use crate::clock::{ManualClock, SystemClock};
+use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::http::tests::{ID, KEY, Setup, policy, post, reserve_body, start, with};
+use crate::limits::Rates;
 use crate::metrics::EventOutcome;
 use crate::metrics::Metrics;
+use crate::store::HeldRecord;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement, Store,
+    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement, Store,
     StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
@@ -45,6 +47,7 @@ async fn one_event_for_each_settlement_that_counts() {
     let (events, queue) = events(&metrics);
     let telemetry = Telemetry { metrics, events: Some(events) };
     let server = start(Setup { telemetry, ..Setup::default() }).await;
+    let before = SystemClock.now_ms();
     let (_, held) = post(server.api, "/v1/reserve", &reserve_body()).await;
     let booked = json!("b".repeat(32));
     let used = json!({"id": ID, "account": held["account"], "outcome": "used", "sent": true,
@@ -64,8 +67,8 @@ async fn one_event_for_each_settlement_that_counts() {
     assert_eq!(
         lines,
         [
-            json!({"id": ID, "status": "settled", "outcome": "used", "sent": true, "reserved_at": NOW - 5000,
-                "settled_at": NOW, "tenant": pseudonym, "plan": null, "model": null, "estimate_tokens": null,
+            json!({"id": ID, "status": "settled", "outcome": "used", "sent": true, "reserved_at": lines[0]["reserved_at"],
+                "settled_at": NOW, "tenant": pseudonym, "plan": "basic", "model": "gpt", "estimate_tokens": 50,
                 "usage": {"input": 10, "cache_read": 0, "cache_write": 0, "output": 3, "reasoning": 0},
                 "charged_tokens": 13, "cost_nano_usd": null, "policy_version": held["policy_version"]}),
             json!({"id": booked, "status": "booked", "outcome": "estimated", "sent": true, "reserved_at": NOW - 7,
@@ -74,6 +77,9 @@ async fn one_event_for_each_settlement_that_counts() {
                 "charged_tokens": 4, "cost_nano_usd": null, "policy_version": held["policy_version"]}),
         ]
     );
+    // By the store's clock, not by what the filter says.
+    let reserved_at = lines[0]["reserved_at"].as_u64().unwrap();
+    assert!(reserved_at >= before && reserved_at <= SystemClock.now_ms(), "{reserved_at}");
     assert_eq!(pseudonym.len(), 16);
     let text = serde_json::to_string(&lines).unwrap();
     assert!(!text.contains(KEY) && !text.contains(held["account"].as_str().unwrap()), "{text}");
@@ -86,7 +92,8 @@ async fn usage_that_is_not_charged_is_not_told() {
     let (events, queue) = events(&metrics);
     let telemetry = Telemetry { metrics: metrics.clone(), events: Some(events) };
     let server = start(Setup { telemetry, ..Setup::default() }).await;
-    for (id, outcome, charged) in [("a", "used", Value::Null), ("b", "released", json!(0))] {
+    // What was held is charged instead.
+    for (id, outcome, charged) in [("a", "used", json!(50)), ("b", "released", json!(0))] {
         let reserve = with(reserve_body(), "id", json!(id.repeat(32)));
         let (_, held) = post(server.api, "/v1/reserve", &reserve).await;
         assert_eq!(held["decision"], "allow");
@@ -109,7 +116,7 @@ impl Store for Doubtful {
         self.0.reserve(hold, within).await
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
         let mut answers = self.0.settle(batch, within).await;
         if let Some(second) = answers.get_mut(1) {
             *second = Err(StoreError::Timeout);
@@ -167,9 +174,11 @@ fn the_record_tells_the_estimate() {
     let policy = policy();
     let record = HeldRecord {
         model: Tag::model(Some("gpt")),
-        plan: Tag::plan("basic"),
-        tokens: 50,
-        reserved_at_ms: 9,
+        plan: Some(Tag::plan("basic")),
+        prompt_tokens: 10,
+        output_tokens: 40,
+        reserved_at_ms: Some(9),
+        prices: Some(Rates { input: 1_000_000, output: 3_000_000, per: 1_000, ..Rates::TOKENS }),
     };
     let key = PseudonymKey::new("secret").unwrap();
     let event = |outcome: &str, usage: Value, record| {
@@ -189,10 +198,17 @@ fn the_record_tells_the_estimate() {
     };
     let used = event("used", json!({"output": 3}), Some(&record));
     assert_eq!((used.reserved_at, used.plan.as_deref()), (9, Some("basic")));
-    assert_eq!((used.estimate_tokens, used.charged_tokens), (Some(50), Some(3)));
-    assert_eq!(event("held", Value::Null, Some(&record)).charged_tokens, Some(50));
-    assert_eq!(event("held", Value::Null, None).charged_tokens, None);
-    assert_eq!(event("released", Value::Null, Some(&record)).charged_tokens, Some(0));
+    assert_eq!(
+        (used.estimate_tokens, used.charged_tokens, used.cost_nano_usd),
+        (Some(50), Some(3), Some(9_000))
+    );
+    let charged = |event: UsageEvent| (event.charged_tokens, event.cost_nano_usd);
+    assert_eq!(charged(event("held", Value::Null, Some(&record))), (Some(50), Some(130_000)));
+    assert_eq!(charged(event("held", Value::Null, None)), (None, None));
+    assert_eq!(charged(event("released", Value::Null, Some(&record))), (Some(0), Some(0)));
+    let old = HeldRecord { plan: None, reserved_at_ms: None, prices: None, ..record };
+    let old = event("used", json!({"output": 3}), Some(&old));
+    assert_eq!((old.plan, old.reserved_at, old.cost_nano_usd), (None, NOW - 5, None));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Metrics, StoreCall, StoreOutcome};
 use crate::store::{
-    BucketId, Explained, Extended, Extension, Hold, Meter, Reserved, Settled, Settlement, Store, StoreError,
+    BucketId, Closed, Explained, Extended, Extension, Hold, Meter, Reserved, Settlement, Store, StoreError,
     TopUp, ToppedUp,
 };
 use crate::tag::Tag;
@@ -43,7 +43,7 @@ impl Store for TimedStore {
         answer
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
         let since = Instant::now();
         let answers = self.store.settle(batch, within).await;
         self.took(StoreCall::Settle, since, answers.iter().find_map(|answer| answer.as_ref().err()));

@@ -72,6 +72,7 @@ impl Quota {
 
     fn decided(&self, plan: &RequestPlan, reserved: &Reserved, answer: ReserveResponse) -> ReserveResponse {
         let answer = ReserveResponse { limits: limit_states(plan, reserved), ..answer };
+        self.tell_shadows(plan, reserved);
         match reserved.verdict {
             Verdict::Held { grant, replayed } => {
                 debug!(id = %plan.hold.id, replayed, tokens = plan.hold.tokens(), "held");
@@ -97,6 +98,16 @@ impl Quota {
                 // A store that refuses what fits is broken: closed.
                 None => ReserveResponse { reason: Some(Reason::QuotaUnavailable), ..answer },
             },
+        }
+    }
+
+    /// Counts the shadow limits that would have refused.
+    fn tell_shadows(&self, plan: &RequestPlan, reserved: &Reserved) {
+        let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.limits);
+        for ((charge, label), standing) in charges {
+            if charge.shadow && standing.would_deny {
+                self.telemetry.metrics.would_deny(&label.name);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::limits::MAX_AMOUNT;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_request};
-use crate::store::{Booking, Charge, Closing, Settled, Settlement, StoreError};
+use crate::store::{Booking, Charge, Closed, Closing, HeldRecord, Settled, Settlement, StoreError};
 use crate::subject::Who;
 use crate::tag::Tag;
 
@@ -29,15 +29,16 @@ impl Quota {
     pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
         let policy = self.policy();
         let settlements: Vec<_> = items.iter().map(|item| self.settlement(&policy, item)).collect();
-        let batch: Vec<_> = settlements.iter().flatten().cloned().collect();
+        let batch: Vec<_> = settlements.iter().flatten().map(|(settlement, _)| settlement.clone()).collect();
         let mut answers = self.store.settle(&batch, STORE_TIME).await.into_iter();
         let mut results = Vec::with_capacity(items.len());
         let mut failed = None;
         for (item, settlement) in items.iter().zip(&settlements) {
             // Where no account is known there is nothing to look for.
-            let answer = settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Ok(Settled::Unknown));
-            let settled = match answer {
-                Ok(settled) => settled,
+            let answer =
+                settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Ok(Settled::Unknown.into()));
+            let Closed { settled, held } = match answer {
+                Ok(closed) => closed,
                 Err(error) => {
                     failed = Some(error);
                     continue;
@@ -54,8 +55,10 @@ impl Quota {
             }
             let status = status(settled);
             // Also when another item fails: to its repeat, this one will have been settled already.
-            let account = settlement.as_ref().map(|settlement| settlement.account);
-            self.telemetry.settled(&policy, item, status, account, None);
+            let account = settlement.as_ref().map(|(settlement, _)| settlement.account);
+            let would_hold = settlement.as_ref().and_then(|(_, would_hold)| *would_hold);
+            let record = held.or(would_hold.filter(|_| settled == Settled::Booked));
+            self.telemetry.settled(&policy, item, status, account, record.as_ref());
             results.push(SettleResult { id: item.id.clone(), status });
         }
         if let Some(error) = failed {
@@ -67,8 +70,9 @@ impl Quota {
         Ok(SettleResponse { results, policy_version: policy.version.clone() })
     }
 
-    /// Nothing when neither `account` nor `reserve` tells whose reservation it is.
-    fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<Settlement> {
+    /// With what the reserve in it, if there is one, would have held. Nothing when neither `account` nor `reserve`
+    /// tells whose reservation it is.
+    fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<(Settlement, Option<HeldRecord>)> {
         let plan =
             item.reserve.as_ref().and_then(|request| plan_request(policy, request, self.clock.now_ms()).ok());
         let by_key = || {
@@ -77,17 +81,17 @@ impl Quota {
         };
         let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
         let closing = closing(item);
-        Some(Settlement {
+        let plan = plan.filter(|plan| plan.hold.account == account);
+        let settlement = Settlement {
             id: item.id.clone(),
             account,
             closing,
             attempt: None,
             age_ms: item.age_ms,
             queued_ms: item.queued_ms,
-            booking: plan
-                .filter(|plan| plan.hold.account == account)
-                .and_then(|plan| bookings(&plan, closing)),
-        })
+            booking: plan.as_ref().and_then(|plan| bookings(plan, closing)),
+        };
+        Some((settlement, plan.map(|plan| would_hold(&plan))))
     }
 }
 
@@ -106,6 +110,17 @@ fn closing(item: &SettleItem) -> Closing {
             Closing::Held
         }
         (Outcome::Held, _) => Closing::Held,
+    }
+}
+
+fn would_hold(plan: &RequestPlan) -> HeldRecord {
+    HeldRecord {
+        model: plan.hold.model,
+        plan: Some(plan.hold.plan),
+        prompt_tokens: plan.hold.prompt_tokens,
+        output_tokens: plan.hold.output_tokens,
+        reserved_at_ms: None,
+        prices: None,
     }
 }
 

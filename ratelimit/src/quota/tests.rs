@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod mid_stream;
+mod service;
+mod telling;
+
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -11,7 +15,7 @@ use super::*;
 use crate::clock::{ManualClock, SystemClock};
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement,
+    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement,
     StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
@@ -281,7 +285,7 @@ impl Store for Broken {
         self.reserves.lock().unwrap().pop().unwrap_or(Err(StoreError::Timeout))
     }
 
-    async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Closed, StoreError>> {
         self.settled.lock().unwrap().extend(batch.iter().cloned());
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
     }

@@ -12,7 +12,7 @@ use super::decision::decide;
 use super::record::{Entry, Record};
 use super::settlement::Stored;
 use super::{
-    BucketId, Charge, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement,
+    BucketId, Charge, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement,
     Standing, Store, StoreError, TopUp, ToppedUp, Verdict,
 };
 use state::{Key, State};
@@ -113,8 +113,8 @@ impl Store for MemoryStore {
                 }
             } else if granted.is_some() && *fits {
                 let mark = bucket.charge(&hold.id, *amount);
-                let Charge { meter, rates, shadow, .. } = **charge;
-                entries.push(Entry { meter, rates, shadow, amount: *amount, mark });
+                let Charge { meter, rates, shadow, priced, .. } = **charge;
+                entries.push(Entry { meter, rates, shadow, priced, amount: *amount, mark });
             } else if granted.is_some() || !bucket.went_back() {
                 continue;
             }
@@ -128,13 +128,15 @@ impl Store for MemoryStore {
             grant: granted.grant,
             prompt_tokens: hold.prompt_tokens,
             output_tokens,
+            reserved_at_ms: Some(now),
+            plan: Some(hold.plan),
             entries,
         };
         state.keep_record(hold.account, &hold.id, Stored::Open(record), now, self.lifetimes.record);
         answer(Verdict::Held { grant: granted.grant, replayed: false }, &weighed)
     }
 
-    async fn settle(&self, batch: &[Settlement], _within: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], _within: Duration) -> Vec<Result<Closed, StoreError>> {
         batch.iter().map(|settlement| self.settle_one(settlement)).collect()
     }
 

@@ -63,6 +63,8 @@ pub struct Charge {
     pub shadow: bool,
     /// Charged by every reserve, refused ones too, and never given back.
     pub attempts: bool,
+    /// The rates are prices: what is counted are nano-dollars.
+    pub priced: bool,
     pub on_store_failure: OnStoreFailure,
 }
 
@@ -83,6 +85,7 @@ pub struct Hold {
     /// Hash of the caller's key hash: nobody else's reserve is replayed to a caller.
     pub identity: Tag,
     pub model: Tag,
+    pub plan: Tag,
     /// Output tokens per choice, when the client gave a limit.
     pub grant: Option<u64>,
     pub prompt_tokens: u64,
@@ -199,6 +202,36 @@ pub enum Settled {
     Unknown,
 }
 
+/// A settlement's answer, and what the hold was that it has replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub settled: Settled,
+    /// Present with [`Settled::Replaced`].
+    pub held: Option<HeldRecord>,
+}
+
+/// What the record of a reservation said of it, before a settle replaced it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRecord {
+    /// [`Tag::model`] of the canonical name.
+    pub model: Tag,
+    /// [`Tag::plan`] of the caller's plan; absent in records of an older version.
+    pub plan: Option<Tag>,
+    pub prompt_tokens: u64,
+    /// Of all choices, extensions included.
+    pub output_tokens: u64,
+    /// By the store's clock, milliseconds since the Unix epoch; absent in records of an older version.
+    pub reserved_at_ms: Option<u64>,
+    /// Prices of the model when it was reserved; absent where no limit counted cost.
+    pub prices: Option<Rates>,
+}
+
+impl HeldRecord {
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.output_tokens)
+    }
+}
+
 /// The state of some buckets and the open holds of one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
@@ -216,7 +249,7 @@ pub trait Store: Send + Sync + 'static {
     async fn reserve(&self, hold: &Hold, within: Duration) -> Result<Reserved, StoreError>;
 
     /// One answer per settlement, in the same order. Repeating a settlement is harmless.
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>>;
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>>;
 
     /// One answer per extension, in the same order. Repeating an extension is harmless.
     async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>>;

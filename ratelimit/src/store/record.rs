@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 'R' | format 2 | attempt u8 | entries u8 | identity 8 | model tag 8
-//!     | grant f64, -1 for none | prompt tokens f64 | output tokens f64
+//!     | grant f64, -1 for none | prompt tokens f64 | output tokens f64 | reserved at f64, ms | plan tag 8
 //!     | entries × (meter | flags u8 | limit tag 8 | subject tag 8 | rates | amount f64 | mark)
 //! ```
 //! Only the script knows how much was charged where, so it writes `amount` and `mark`. Meters, rates and marks
@@ -16,7 +16,7 @@ use super::codec::{Reader, put_meter, put_rates};
 #[cfg(test)]
 use super::codec::{double, put_amount, put_mark};
 use super::settlement::Stored;
-use super::{BucketId, Charge, Hold, Meter};
+use super::{BucketId, Charge, HeldRecord, Hold, Meter};
 use crate::limits::{Algorithm, Mark, Rates};
 use crate::tag::Tag;
 
@@ -24,6 +24,7 @@ pub const FORMAT: u8 = 2;
 const SHADOW: u8 = 1;
 const ATTEMPTS: u8 = 2;
 const SHARED: u8 = 4;
+const PRICED: u8 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -35,6 +36,10 @@ pub struct Record {
     pub prompt_tokens: u64,
     /// Of all choices, extensions included.
     pub output_tokens: u64,
+    /// When it was held by the store's clock, milliseconds since the Unix epoch; absent in format 1.
+    pub reserved_at_ms: Option<u64>,
+    /// Absent in format 1.
+    pub plan: Option<Tag>,
     pub entries: Vec<Entry>,
 }
 
@@ -44,6 +49,8 @@ pub struct Entry {
     pub meter: Meter,
     pub rates: Rates,
     pub shadow: bool,
+    /// The rates are prices, the amount is nano-dollars.
+    pub priced: bool,
     pub amount: u64,
     pub mark: Mark,
 }
@@ -56,18 +63,31 @@ impl Record {
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.output_tokens)
     }
+
+    /// What is worth knowing of it when it is closed.
+    pub fn held(&self) -> HeldRecord {
+        HeldRecord {
+            model: self.model,
+            plan: self.plan,
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.output_tokens,
+            reserved_at_ms: self.reserved_at_ms,
+            prices: self.entries.iter().find(|entry| entry.priced).map(|entry| entry.rates),
+        }
+    }
 }
 
 /// The part of an entry that the service knows, as scripts take it and copy it into the record.
 pub fn known_part(charge: &Charge) -> Vec<u8> {
-    known(&charge.meter, &charge.rates, charge.shadow, charge.attempts)
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let flags = flag(charge.shadow, SHADOW) | flag(charge.attempts, ATTEMPTS) | flag(charge.priced, PRICED);
+    known(&charge.meter, &charge.rates, flags)
 }
 
-fn known(meter: &Meter, rates: &Rates, shadow: bool, attempts: bool) -> Vec<u8> {
+fn known(meter: &Meter, rates: &Rates, flags: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(48);
     put_meter(&mut bytes, meter.algorithm, meter.limit);
-    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-    bytes.push(flag(shadow, SHADOW) | flag(attempts, ATTEMPTS) | flag(meter.bucket.shared, SHARED));
+    bytes.push(flags | if meter.bucket.shared { SHARED } else { 0 });
     bytes.extend(meter.bucket.limit.0);
     bytes.extend(meter.bucket.subject.0);
     put_rates(&mut bytes, rates);
@@ -84,7 +104,8 @@ pub fn head(hold: &Hold) -> Vec<u8> {
 
 impl Entry {
     pub fn known_part(&self) -> Vec<u8> {
-        known(&self.meter, &self.rates, self.shadow, false)
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        known(&self.meter, &self.rates, flag(self.shadow, SHADOW) | flag(self.priced, PRICED))
     }
 }
 
@@ -98,6 +119,8 @@ pub fn write(record: &Record) -> Vec<u8> {
     bytes.extend(record.grant.map_or(-1.0, double).to_be_bytes());
     put_amount(&mut bytes, record.prompt_tokens);
     put_amount(&mut bytes, record.output_tokens);
+    put_amount(&mut bytes, record.reserved_at_ms.unwrap_or(0));
+    bytes.extend(record.plan.unwrap_or(Tag([0; 8])).0);
     for entry in &record.entries {
         bytes.extend(entry.known_part());
         put_amount(&mut bytes, entry.amount);
@@ -132,6 +155,8 @@ fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
     let grant = reader.optional_amount()?;
     let prompt_tokens = reader.amount()?;
     let output_tokens = reader.amount()?;
+    let reserved_at_ms = Some(reader.amount()?);
+    let plan = Some(reader.tag()?);
     let entry = |_| {
         let (algorithm, limit) = reader.meter()?;
         let flags = reader.byte()?;
@@ -141,10 +166,21 @@ fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
         let amount = reader.amount()?;
         let mark = reader.mark(algorithm)?;
         let meter = Meter { bucket, algorithm, limit };
-        Some(Entry { meter, rates, shadow: flags & SHADOW != 0, amount, mark })
+        let (shadow, priced) = (flags & SHADOW != 0, flags & PRICED != 0);
+        Some(Entry { meter, rates, shadow, priced, amount, mark })
     };
     let entries = (0..entries).map(entry).collect::<Option<Vec<_>>>()?;
-    let record = Record { attempt, identity, model, grant, prompt_tokens, output_tokens, entries };
+    let record = Record {
+        attempt,
+        identity,
+        model,
+        grant,
+        prompt_tokens,
+        output_tokens,
+        reserved_at_ms,
+        plan,
+        entries,
+    };
     reader.0.is_empty().then_some(record)
 }
 
@@ -167,10 +203,21 @@ fn record_of_format_1(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Recor
         let algorithm = Algorithm::FixedWindow { length_ms: reader.amount()? };
         let bucket = BucketId { shared: false, limit: reader.tag()?, subject: reader.tag()? };
         let meter = Meter { bucket, algorithm, limit: 0 };
-        Some(Entry { meter, rates, shadow: false, amount, mark: Mark::Window { start_ms } })
+        let mark = Mark::Window { start_ms };
+        Some(Entry { meter, rates, shadow: false, priced: false, amount, mark })
     };
     let entries = starts.into_iter().map(entry).collect::<Option<Vec<_>>>()?;
-    let record = Record { attempt, identity, model, grant, prompt_tokens, output_tokens: 0, entries };
+    let record = Record {
+        attempt,
+        identity,
+        model,
+        grant,
+        prompt_tokens,
+        output_tokens: 0,
+        reserved_at_ms: None,
+        plan: None,
+        entries,
+    };
     reader.0.is_empty().then_some(record)
 }
 

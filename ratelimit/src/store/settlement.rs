@@ -3,7 +3,7 @@
 use tokengate_api::{ReservationId, Usage};
 
 use super::record::{Entry, Record};
-use super::{Lifetimes, Meter, Settled};
+use super::{Closed, HeldRecord, Lifetimes, Meter, Settled};
 use crate::limits::{Algorithm, Mark};
 use crate::tag::Tag;
 
@@ -66,6 +66,23 @@ pub enum Stored {
     Refused {
         attempt: u8,
     },
+}
+
+impl Stored {
+    /// What a settle replaces.
+    pub fn held(&self) -> Option<HeldRecord> {
+        match self {
+            Self::Open(record) => Some(record.held()),
+            Self::Absent | Self::Settled | Self::Refused { .. } => None,
+        }
+    }
+}
+
+impl From<Settled> for Closed {
+    /// Nothing was replaced.
+    fn from(settled: Settled) -> Self {
+        Self { settled, held: None }
+    }
 }
 
 /// What to do about a settlement.

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::store::{
-    BucketId, Explained, Extended, Extension, Hold, Meter, Reserved, Settled, Settlement, StoreError, TopUp,
+    BucketId, Closed, Explained, Extended, Extension, Hold, Meter, Reserved, Settlement, StoreError, TopUp,
     ToppedUp,
 };
 use crate::tag::Tag;
@@ -49,7 +49,7 @@ impl Store for Gate {
         self.store.reserve(hold, within).await
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
         self.store.settle(batch, within).await
     }
 

@@ -5,7 +5,8 @@
 -- KEYS[3…]  one bucket per charge
 -- ARGV[1]   the service's clock, ms
 -- ARGV[2]   beginning of the record: 'R', format, attempt, 0, identity (8), model (8)
--- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices, least output per choice (-1: all or nothing)
+-- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices, least output per choice (-1: all or nothing),
+--           plan (8)
 -- ARGV[4]   life of the record, ms
 -- ARGV[5]   member of the open holds, without the tokens at its end
 -- ARGV[6…]  per charge: see common.lua
@@ -123,7 +124,7 @@ end
 -- The record comes first: when memory is full the reserve is refused whole.
 if held then
   local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
-  local body = struct.pack('>ddd', grant, prompt, output) .. table.concat(entries)
+  local body = struct.pack('>dddd', grant, prompt, output, now) .. string.sub(ARGV[3], 41) .. table.concat(entries)
   redis.call('SET', KEYS[1], head .. body, 'PX', ARGV[4])
 end
 for _, b in ipairs(charges) do

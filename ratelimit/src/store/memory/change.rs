@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 use super::super::extension::{Growth, growth};
 use super::super::settlement::{Change, Correction, Step, Stored, step};
-use super::super::{Extended, Extension, Meter, Settled, Settlement, StoreError};
+use super::super::{Closed, Extended, Extension, Meter, Settled, Settlement, StoreError};
 use super::MemoryStore;
 use crate::limits::{Bucket, State as BucketState};
 
 impl MemoryStore {
-    pub(super) fn settle_one(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
+    pub(super) fn settle_one(&self, settlement: &Settlement) -> Result<Closed, StoreError> {
         let now = self.clock.now_ms();
         let mut state = self.lock();
         state.trim(now);
         let Settlement { account, id, .. } = settlement;
         let stored = state.record(*account, id, now);
         let (settled, corrections) = match step(settlement, &stored, &self.lifetimes) {
-            Step::Answer(answer) => return Ok(answer),
+            Step::Answer(answer) => return Ok(answer.into()),
             Step::Replace(corrections) => (Settled::Replaced, corrections),
             Step::Book(corrections) => (Settled::Booked, corrections),
             Step::Refuse { attempt } => {
                 let tombstone = Stored::Refused { attempt };
                 state.keep_record(*account, id, tombstone, now, self.lifetimes.refused);
-                return Ok(Settled::Unknown);
+                return Ok(Settled::Unknown.into());
             }
         };
         // Of a copy: a bucket that cannot be read must leave the others as they are.
@@ -46,7 +46,7 @@ impl MemoryStore {
             }
         }
         state.keep_record(*account, id, Stored::Settled, now, self.lifetimes.settled);
-        Ok(settled)
+        Ok(Closed { settled, held: stored.held() })
     }
 
     pub(super) fn extend_one(&self, extension: &Extension) -> Result<Extended, StoreError> {

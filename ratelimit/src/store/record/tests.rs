@@ -36,6 +36,7 @@ fn entries() -> Vec<Entry> {
         meter: Meter { bucket: bucket(&number.to_string()), algorithm, limit: largest },
         rates,
         shadow: number == 2,
+        priced: number == 1,
         amount: largest - number as u64,
         mark,
     })
@@ -52,6 +53,8 @@ fn reads_what_was_written_and_nothing_shorter_or_longer() {
             grant,
             prompt_tokens: 1 << 52,
             output_tokens: 3,
+            reserved_at_ms: Some(9),
+            plan: Some(Tag::plan("basic")),
             entries: entries(),
         };
         let bytes = write(&record);
@@ -84,6 +87,7 @@ fn reads_format_1() {
     }
     let Ok(Stored::Open(record)) = read(Some(&bytes)) else { panic!() };
     assert_eq!((record.grant, record.tokens(), record.entries.len()), (None, 50, 2));
+    assert_eq!((record.plan, record.reserved_at_ms, record.held().prices), (None, None, None));
     let [requests, tokens] = record.entries[..] else { panic!() };
     assert_eq!((requests.rates, requests.amount), (Rates::REQUESTS, 1));
     assert_eq!((tokens.rates, tokens.amount), (Rates::TOKENS, 50));

@@ -29,7 +29,7 @@ use super::lifetimes::ms;
 use super::record;
 use super::settlement::Stored;
 use super::{
-    BucketId, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settled, Settlement, Store,
+    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement, Store,
     StoreError, TopUp, ToppedUp, Verdict,
 };
 use crate::clock::Clock;
@@ -123,6 +123,7 @@ impl RedisStore {
         }
         let least = hold.clamp.filter(|_| clampable(hold)).map(|clamp| clamp.min_output_tokens);
         wishes.extend(least.map_or(-1.0, double).to_be_bytes());
+        wishes.extend(hold.plan.0);
         let mut call = Call {
             kinds: Kinds::default(),
             keys: vec![self.keys.record(hold.account, &hold.id), self.keys.open_holds(hold.account)],
@@ -214,7 +215,7 @@ impl Store for RedisStore {
         within(time, self.try_reserve(hold)).await
     }
 
-    async fn settle(&self, batch: &[Settlement], time: Duration) -> Vec<Result<Settled, StoreError>> {
+    async fn settle(&self, batch: &[Settlement], time: Duration) -> Vec<Result<Closed, StoreError>> {
         if batch.is_empty() {
             return Vec::new();
         }

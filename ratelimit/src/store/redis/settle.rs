@@ -3,7 +3,7 @@ use futures_util::future::join_all;
 use super::super::lifetimes::ms;
 use super::super::record;
 use super::super::settlement::{Correction, Step, Stored, step};
-use super::super::{Settled, Settlement, StoreError};
+use super::super::{Closed, Settled, Settlement, StoreError};
 use super::keys::member;
 use super::script::{Call, Kinds};
 use super::{RedisStore, answer};
@@ -12,7 +12,7 @@ use super::{RedisStore, answer};
 pub(super) const TRIES: usize = 4;
 
 impl RedisStore {
-    pub(super) async fn try_settle(&self, batch: &[Settlement]) -> Vec<Result<Settled, StoreError>> {
+    pub(super) async fn try_settle(&self, batch: &[Settlement]) -> Vec<Result<Closed, StoreError>> {
         let mut reads = redis::pipe();
         for settlement in batch {
             reads.get(self.keys.record(settlement.account, &settlement.id));
@@ -37,12 +37,12 @@ impl RedisStore {
         &self,
         settlement: &Settlement,
         mut bytes: Option<Vec<u8>>,
-    ) -> Result<Settled, StoreError> {
+    ) -> Result<Closed, StoreError> {
         let key = self.keys.record(settlement.account, &settlement.id);
         for _ in 0..TRIES {
             let stored = record::read(bytes.as_deref()).map_err(|_| StoreError::Format)?;
             let (settled, call) = match step(settlement, &stored, &self.lifetimes) {
-                Step::Answer(settled) => return Ok(settled),
+                Step::Answer(settled) => return Ok(settled.into()),
                 Step::Replace(corrections) => {
                     (Settled::Replaced, self.close(settlement, &bytes, &stored, b"S", &corrections))
                 }
@@ -55,7 +55,7 @@ impl RedisStore {
             };
             let answer: Vec<u8> = self.patiently(|| self.scripts.settle.run(&self.connection, &call)).await?;
             match answer.as_slice() {
-                b"D" => return Ok(settled),
+                b"D" => return Ok(Closed { settled, held: stored.held() }),
                 b"~" => {}
                 answer => return Err(answer::failure(answer.first().copied())),
             }

@@ -219,7 +219,7 @@ const KINDS: [&str; 13] = [
     "Refused, now",
     "Gone",
     "Replaced",
-    "Already)",
+    "settled: Already",
     "Booked",
     "Held { output_tokens",
     "Ok(Refused)",

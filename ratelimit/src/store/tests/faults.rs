@@ -23,7 +23,7 @@ async fn scripts_survive_a_flush() {
         assert_eq!(fixture.verdict(&hold(number, &charges)).await, HELD);
         server.command::<()>(&["SCRIPT", "FLUSH"]);
         let batch = [settlement(number, used(1)), settlement(number + 100, UNSENT)];
-        let answers = fixture.store.settle(&batch, TIME).await;
+        let answers = fixture.settle_all(&batch).await;
         assert_eq!(answers, [Ok(Settled::Replaced), Ok(Settled::Unknown)]);
         server.command::<()>(&["SCRIPT", "FLUSH"]);
         assert_eq!(fixture.used(&charges[0]).await, number + 1);
@@ -101,7 +101,7 @@ async fn unreadable_state_is_left_alone() {
             Some(error) => assert_eq!(answer, Err(error)),
             None => assert!(matches!(answer, Err(StoreError::Refused(_))), "{answer:?}"),
         }
-        assert!(fixture.store.settle(&[settlement(1, used(1))], TIME).await[0].is_err());
+        assert!(fixture.settle_all(&[settlement(1, used(1))]).await[0].is_err());
         assert_eq!(server.dump(), before);
     }
     server.command::<()>(&["DEL", &bucket]);
@@ -109,7 +109,7 @@ async fn unreadable_state_is_left_alone() {
         server.command::<()>(&["SET", &record, value]);
         let before = server.dump();
         assert_eq!(fixture.store.reserve(&hold(1, &charges), TIME).await, Err(StoreError::Format), "{value}");
-        let settled = fixture.store.settle(&[settlement(1, used(1))], TIME).await;
+        let settled = fixture.settle_all(&[settlement(1, used(1))]).await;
         assert_eq!(settled, [Err(StoreError::Format)], "{value}");
         assert_eq!(server.dump(), before);
     }
@@ -140,11 +140,11 @@ async fn the_servers_clock_decides() {
     assert_eq!(store.reserve(&hold(3, &charges), TIME).await.unwrap().verdict, HELD);
     let both = Extension { lease: true, ..extension(3, 5) };
     assert_eq!(store.extend(&[both], TIME).await, [Ok(Extended::Held { output_tokens: 5 })]);
-    assert_eq!(store.settle(&[settlement(3, used(1))], TIME).await, [Ok(Settled::Replaced)]);
+    assert_eq!(settle_all(&store, &[settlement(3, used(1))]).await, [Ok(Settled::Replaced)]);
     clock.set(SystemClock.now_ms() + 60_000);
     let before = server.dump();
     assert_eq!(store.reserve(&hold(2, &[tokens(100, 10)]), TIME).await, Err(StoreError::Clock));
-    assert_eq!(store.settle(&[settlement(1, used(1))], TIME).await, [Err(StoreError::Clock)]);
+    assert_eq!(settle_all(&store, &[settlement(1, used(1))]).await, [Err(StoreError::Clock)]);
     assert_eq!(server.dump(), before);
 }
 

@@ -10,7 +10,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::redis::{Mutation, RedisStore};
 use crate::store::{
     Booking, BucketId, Charge, Closing, Explained, Extended, Extension, Hold, Lifetimes, Meter,
-    OnStoreFailure, Reserved, Settled, Settlement, Store, Verdict,
+    OnStoreFailure, Reserved, Settled, Settlement, Store, StoreError, Verdict,
 };
 use crate::tag::Tag;
 
@@ -83,7 +83,11 @@ impl Fixture {
     }
 
     pub async fn settle(&self, settlement: Settlement) -> Settled {
-        self.store.settle(&[settlement], TIME).await.remove(0).unwrap()
+        self.settle_all(&[settlement]).await.remove(0).unwrap()
+    }
+
+    pub async fn settle_all(&self, batch: &[Settlement]) -> Vec<Result<Settled, StoreError>> {
+        settle_all(self.store.as_ref(), batch).await
     }
 
     pub async fn extend(&self, extension: Extension) -> Extended {
@@ -102,6 +106,12 @@ impl Fixture {
     pub async fn open_holds(&self) -> u64 {
         self.explain(&[]).await.open_holds
     }
+}
+
+/// Without what was held.
+pub async fn settle_all(store: &dyn Store, batch: &[Settlement]) -> Vec<Result<Settled, StoreError>> {
+    let answers = store.settle(batch, TIME).await;
+    answers.into_iter().map(|answer| answer.map(|closed| closed.settled)).collect()
 }
 
 pub fn account() -> Tag {
@@ -165,7 +175,7 @@ fn amount(name: &str, rates: Rates, limit: u64, tokens: u64) -> Amount {
     let algorithm = Algorithm::FixedWindow { length_ms: MINUTE };
     let meter = Meter { bucket: bucket(name), algorithm, limit };
     let on_store_failure = OnStoreFailure::Closed;
-    let charge = Charge { meter, rates, shadow: false, attempts: false, on_store_failure };
+    let charge = Charge { meter, rates, shadow: false, attempts: false, priced: false, on_store_failure };
     Amount { charge, tokens }
 }
 
@@ -199,6 +209,7 @@ pub fn hold(number: u64, charges: &[Amount]) -> Hold {
         account: account(),
         identity: Tag::of("identity", [Some("key")]),
         model: model(),
+        plan: Tag::plan("plan"),
         grant: Some(7),
         prompt_tokens: charges.iter().map(|amount| amount.tokens).max().unwrap_or(0),
         output_tokens: 0,

@@ -100,7 +100,7 @@ async fn a_flood_of_duplicates() {
                         settlement(number, used(number % 20))
                     })
                     .collect();
-                let answers = fixture.store.settle(&batch, TIME).await;
+                let answers = fixture.settle_all(&batch).await;
                 replaced += answers.iter().filter(|answer| **answer == Ok(Settled::Replaced)).count();
                 assert!(
                     answers.iter().all(|answer| matches!(answer, Ok(Settled::Replaced | Settled::Already)))

@@ -32,7 +32,7 @@ async fn what_was_done_is_not_done_again() {
     store.top_up(&top_up, TIME).await.unwrap();
     store.reserve(&request(1), TIME).await.unwrap();
     store.extend(&[extension(1, 25)], TIME).await.remove(0).unwrap();
-    store.settle(&[settlement(1, UNSENT)], TIME).await.remove(0).unwrap();
+    settle_all(&store, &[settlement(1, UNSENT)]).await.remove(0).unwrap();
 
     proxy.drop_next_answer();
     let lost = store.reserve(&request(2), TIME).await.unwrap_err();
@@ -71,12 +71,12 @@ async fn what_was_done_is_not_done_again() {
 
     let settle = [settlement(2, used(5))];
     proxy.drop_next_answer();
-    assert!(store.settle(&settle, TIME).await[0].is_err());
+    assert!(settle_all(&store, &settle).await[0].is_err());
     eventually("the settle", || async {
-        matches!(store.settle(&settle, TIME).await[..], [Ok(Settled::Replaced | Settled::Already)])
+        matches!(settle_all(&store, &settle).await[..], [Ok(Settled::Replaced | Settled::Already)])
     })
     .await;
-    assert_eq!(store.settle(&settle, TIME).await, [Ok(Settled::Already)]);
+    assert_eq!(settle_all(&store, &settle).await, [Ok(Settled::Already)]);
     assert_eq!(uses(&fixture.explain(&one_of_each()).await.gauges), [1, 5, 5, 5, 5, 0]);
     assert!(proxy.dropped() >= 4);
 }
@@ -87,15 +87,15 @@ async fn a_settle_whose_script_was_run() {
     let (proxy, store, fixture) = behind_a_proxy().await;
     let charge = [tokens(100, 50)];
     store.reserve(&hold(1, &charge), TIME).await.unwrap();
-    store.settle(&[settlement(9, UNSENT)], TIME).await.remove(0).unwrap();
+    settle_all(&store, &[settlement(9, UNSENT)]).await.remove(0).unwrap();
     // Drops answers until one was that of the script.
     while fixture.used(&charge[0]).await == 50 {
         proxy.drop_next_answer();
-        let _ = store.settle(&[settlement(1, used(7))], TIME).await;
+        let _ = settle_all(&store, &[settlement(1, used(7))]).await;
     }
     assert_eq!(fixture.used(&charge[0]).await, 7);
     eventually("the repeat", || async {
-        store.settle(&[settlement(1, used(7))], TIME).await == [Ok(Settled::Already)]
+        settle_all(&store, &[settlement(1, used(7))]).await == [Ok(Settled::Already)]
     })
     .await;
 }

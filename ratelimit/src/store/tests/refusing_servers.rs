@@ -21,7 +21,7 @@ async fn a_server_that_refuses_to_write() {
         let before = server.dump();
         let refused = [
             fixture.store.reserve(&hold(2, &charge), TIME).await.map(|_| ()),
-            fixture.store.settle(&[settlement(1, used(3))], TIME).await.remove(0).map(|_| ()),
+            fixture.settle_all(&[settlement(1, used(3))]).await.remove(0).map(|_| ()),
             fixture.store.extend(&[extension(1, 5)], TIME).await.remove(0).map(|_| ()),
         ];
         for answer in refused {
@@ -67,11 +67,11 @@ async fn a_user_without_the_right_commands() {
         let error = store.reserve(&hold(2, &charge), TIME).await.unwrap_err();
         assert!(error.indeterminate() && !error.to_string().contains("hunter2"), "{error}");
         assert!(matches!(&error, StoreError::Refused(reason) if reason.contains("NOPERM")), "{error}");
-        assert!(store.settle(&[settlement(1, used(3))], TIME).await[0].is_err());
+        assert!(settle_all(&store, &[settlement(1, used(3))]).await[0].is_err());
         assert_eq!(server.dump(), before, "{rule}");
     }
     server.command::<()>(&["ACL", "SETUSER", "svc", "+@all"]);
-    assert_eq!(store.settle(&[settlement(1, used(3))], TIME).await, [Ok(Settled::Replaced)]);
+    assert_eq!(settle_all(&store, &[settlement(1, used(3))]).await, [Ok(Settled::Replaced)]);
     // One command that is missing is found at the start: it would stop a script half way.
     let before = server.dump();
     for command in ["set", "zrem", "pexpire", "hset", "zcount", "evalsha"] {
@@ -122,7 +122,7 @@ async fn unreadable_buckets_of_every_kind() {
             let () = redis::cmd("SET").arg(&key).arg(&value).query(&mut connection).unwrap();
             let before = server.dump();
             assert!(fixture.store.reserve(&hold(number + 1, &charge), TIME).await.is_err(), "{value:?}");
-            let settled = fixture.store.settle(&[settlement(number, UNSENT)], TIME).await;
+            let settled = fixture.settle_all(&[settlement(number, UNSENT)]).await;
             assert!(settled[0].is_err(), "{value:?}");
             assert_eq!(server.dump(), before);
         }

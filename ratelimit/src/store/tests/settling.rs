@@ -1,10 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::{Closing, Settled, Settlement, Verdict};
+use crate::limits::Rates;
+use crate::store::{Closing, HeldRecord, Settled, Settlement, Verdict};
+use crate::tag::Tag;
 
 over_both_stores!(suite:
-    usage_replaces_the_hold, what_was_held_is_charged, a_release_gives_back, only_the_first_settle_counts,
+    usage_replaces_the_hold, what_was_held_is_told, what_was_held_is_charged, a_release_gives_back, only_the_first_settle_counts,
     a_close_before_its_reserve, usage_without_a_hold_is_booked, too_old_changes_nothing,
     an_excess_is_charged_in_full, an_excess_goes_to_the_current_window, a_refund_goes_to_its_window_or_nowhere,
     hold_and_release_is_nothing, a_release_by_attempt, a_batch_answers_in_order,
@@ -30,6 +32,32 @@ pub mod suite {
         fixture.reserve(&hold(2, &both(60))).await;
         assert_eq!(fixture.settle(settlement(2, used(60))).await, Settled::Replaced);
         assert_eq!(state(&fixture).await, (2, 73, 0));
+    }
+
+    pub async fn what_was_held_is_told(fixture: Fixture) {
+        let prices = Rates { input: 7, output: 9, per: 1_000, ..Rates::TOKENS };
+        let mut cost = tokens(1_000, 60).named("cost").rates(prices);
+        cost.charge.priced = true;
+        let weighted = tokens(1_000, 60).named("weighted").rates(Rates { per: 1_000, ..prices });
+        fixture.clock.set(T0 + 5_000);
+        fixture.reserve(&hold(1, &[weighted, cost])).await;
+        fixture.reserve(&hold(2, &[weighted])).await;
+        fixture.clock.set(T0 + 9_000);
+        fixture.extend(extension(1, 15)).await;
+        let batch =
+            [settlement(1, used(3)), settlement(2, UNSENT), settlement(1, used(3)), settlement(9, UNSENT)];
+        let answers = fixture.store.settle(&batch, TIME).await;
+        let held: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().held).collect();
+        let first = HeldRecord {
+            model: model(),
+            plan: Some(Tag::plan("plan")),
+            prompt_tokens: 60,
+            output_tokens: 15,
+            reserved_at_ms: Some(T0 + 5_000),
+            prices: Some(prices),
+        };
+        let second = HeldRecord { output_tokens: 0, prices: None, ..first };
+        assert_eq!(held, [Some(first), Some(second), None, None]);
     }
 
     pub async fn what_was_held_is_charged(fixture: Fixture) {
@@ -164,12 +192,12 @@ pub mod suite {
             settlement(2, used(5)),
             booking(3, &both(0), 4),
         ];
-        let answers = fixture.store.settle(&batch, TIME).await;
+        let answers = fixture.settle_all(&batch).await;
         let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
         use Settled::*;
         assert_eq!(answers, [Replaced, Unknown, Replaced, Already, Booked]);
         assert_eq!(state(&fixture).await, (3, 7, 0));
-        assert!(fixture.store.settle(&[], TIME).await.is_empty());
+        assert!(fixture.settle_all(&[]).await.is_empty());
     }
 }
 
