@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+use tokengate_api::{
+    Decision, MissingOutputLimit, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+};
 
 use super::admitted::Admitted;
 use super::report::{self, LogField, Measure, NO_MODEL};
@@ -51,10 +53,10 @@ pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
         id,
         attempt: 1,
         deadline_ms: env.config.quota.timeout_ms,
-        key_hash: caller.key_hash.clone(),
-        identity: None,
-        asserted: std::collections::BTreeMap::new(),
-        ip: None,
+        key_hash: caller.identified.key_hash(),
+        identity: caller.identified.verified(),
+        asserted: caller.asserted.clone(),
+        ip: caller.ip.clone(),
         model: prepared.model_name.clone(),
         dialect: "openai".to_owned(),
         endpoint: prepared.endpoint.to_owned(),
@@ -62,7 +64,7 @@ pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
         max_output_tokens: prepared.max_output_tokens,
         choices: prepared.choices,
         stream: prepared.stream,
-        can_clamp: false,
+        can_clamp: prepared.endpoint != LISTED && env.config.mode == Mode::Enforce,
         request_id: caller.request_id.clone(),
     };
     let reserving = Reserving { caller, prepared, request, started_at: (env.now_ms)() };
@@ -100,7 +102,30 @@ impl Prepared {
 
     /// Per choice, as it is held unless the service grants something else.
     fn output_limit(&self) -> u64 {
-        self.max_output_tokens.or(self.model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        let missing = match self.model.missing_limit {
+            MissingOutputLimit::HoldMax => self.model.max_output_tokens,
+            _ => Some(self.default_output()),
+        };
+        self.max_output_tokens.or(missing).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+    }
+
+    fn default_output(&self) -> u64 {
+        let default = self.model.default_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        default.min(self.model.max_output_tokens.unwrap_or(u64::MAX))
+    }
+
+    /// Writes the output limit that the provider is to keep to, where it is another than the client's. Gives
+    /// what then bounds the output.
+    fn bound_output(&self, grant: Option<u64>, edits: &mut Edits) -> Option<u64> {
+        let Some(asked) = self.max_output_tokens else {
+            let writes_default = self.model.missing_limit == MissingOutputLimit::WriteDefault;
+            let limit = grant.or(writes_default.then(|| self.default_output()))?;
+            self.output_limits.write(limit, self.model.reasoning, edits);
+            return Some(limit);
+        };
+        let cap = grant.into_iter().chain(self.model.max_output_tokens).fold(asked, u64::min);
+        self.output_limits.cap(cap, edits);
+        Some(cap)
     }
 }
 
@@ -130,7 +155,8 @@ impl Reserving {
         let hold = Hold {
             id: self.request.id.clone(),
             account: Some(answer.account.clone()),
-            reserve: None,
+            // Decided without the store, so that nothing may be held.
+            reserve: answer.degraded.then(|| self.request.clone()),
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         };
@@ -223,10 +249,10 @@ impl Reserving {
     ) -> Step {
         let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
-        let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
-        if let Some(cap) = cap.filter(|_| env.config.mode == Mode::Enforce) {
-            prepared.output_limits.cap(cap, &mut edits);
-        }
+        let bound = match env.config.mode {
+            Mode::Enforce => prepared.bound_output(grant, &mut edits),
+            Mode::Observe => prepared.max_output_tokens,
+        };
         let hides_usage = prepared.include_usage.is_some();
         if let Some(edit) = &prepared.include_usage {
             edits.push(edit.clone());
@@ -258,11 +284,12 @@ impl Reserving {
             effects.push(Effect::Log(LogField::Decision, observed(code)));
         }
         headers.extend(mark.map(Mark::header));
-        let held_output = prepared.output_limit().saturating_mul(u64::from(prepared.choices));
+        let per_choice = grant.or(bound).unwrap_or_else(|| prepared.output_limit());
+        let held_output = per_choice.saturating_mul(u64::from(prepared.choices));
         if prepared.endpoint != LISTED {
             let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);
             effects.push(Effect::Measure(Measure::Held { model, prompt, output: held_output }));
-            if prepared.max_output_tokens.is_none() {
+            if bound.is_none() && prepared.model.missing_limit != MissingOutputLimit::HoldMax {
                 let model = hold.model.clone();
                 effects.push(Effect::Measure(Measure::UnboundedOutput { model }));
             }
@@ -311,7 +338,7 @@ impl Overtaken {
 pub struct Hold {
     id: ReservationId,
     account: Option<String>,
-    /// The reserve's body where its answer was never seen.
+    /// The reserve's body where its answer was never seen, or says that the store gave none.
     reserve: Option<ReserveRequest>,
     reserved_at: u64,
     /// As metrics and logs name it.
