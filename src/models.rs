@@ -1,6 +1,6 @@
 //! What the filter knows of the policy's models: which tokenizer to use and how far output is bounded.
 
-use tokengate_api::{ModelInfo, ModelList, model_name};
+use tokengate_api::{MissingOutputLimit, ModelInfo, ModelList, model_name};
 
 use crate::tokenizer::{Encoding, FALLBACK, Rules, raised};
 
@@ -25,6 +25,8 @@ pub struct Model {
     pub is_fallback: bool,
     pub max_output_tokens: Option<u64>,
     pub default_output_tokens: Option<u64>,
+    /// What to do when the client gives no output limit.
+    pub missing_limit: MissingOutputLimit,
     pub reasoning: bool,
 }
 
@@ -54,10 +56,20 @@ impl Models {
         &self.list.policy_version
     }
 
-    /// Looks up a client's model name. A name that is in no list gets the built-in table and no bounds:
-    /// whether it exists is the service's answer.
+    /// Headers, in lower case, by which some key may say who its own caller is.
+    pub fn asserted_headers(&self) -> &[String] {
+        &self.list.asserted_headers
+    }
+
+    /// Looks up a client's model name. A name that is in no list is taken for the policy's `unknown_model`;
+    /// without one it gets the built-in table and no bounds: whether it exists is the service's answer.
     pub fn find(&self, raw: &str) -> Model {
-        match model_name::find(raw, &self.list.models, |model| &model.patterns) {
+        let models = &self.list.models;
+        let stands_in = || {
+            let name = self.list.unknown_model.as_ref()?;
+            models.iter().find(|model| model.name == *name)
+        };
+        match model_name::find(raw, models, |model| &model.patterns).or_else(stands_in) {
             Some(info) => Self::listed(info, raw),
             None => {
                 let name = model_name::spellings(raw).pop().unwrap_or_default();
@@ -69,6 +81,7 @@ impl Models {
                     is_listed: false,
                     max_output_tokens: None,
                     default_output_tokens: None,
+                    missing_limit: MissingOutputLimit::default(),
                     reasoning: false,
                 }
             }
@@ -88,6 +101,7 @@ impl Models {
             is_fallback: encoding.is_none(),
             max_output_tokens: info.max_output_tokens,
             default_output_tokens: info.default_output_tokens,
+            missing_limit: info.output_limit.missing,
             reasoning: info.reasoning,
         }
     }
@@ -132,5 +146,19 @@ mod tests {
             let model = models.find(name);
             assert_eq!((model.encoding, model.held(10)), (encoding, held), "{name}");
         }
+    }
+    #[test]
+    fn an_unknown_name_is_taken_for_the_model_that_stands_in() {
+        let list = serde_json::from_str(
+            r#"{"policy_version": "1", "unknown_model": "house", "models": [
+                {"name": "gpt-4o", "match": ["gpt-4o"]},
+                {"name": "house", "match": [], "tokenizer": "cl100k_base", "max_output_tokens": 10,
+                 "output_limit": {"missing": "hold_max"}}]}"#,
+        );
+        let models = Models::new(list.unwrap());
+        assert_eq!(models.find("gpt-4o").name, "gpt-4o");
+        let unknown = models.find("whatever-1");
+        assert_eq!((unknown.label(), unknown.encoding), ("house", Encoding::Cl100kBase));
+        assert_eq!(unknown.missing_limit, MissingOutputLimit::HoldMax);
     }
 }

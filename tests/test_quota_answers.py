@@ -1,5 +1,6 @@
 """What the filter makes of a quota service that resets, talks nonsense, or says nothing; and what it sends it."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -119,8 +120,7 @@ def test_what_a_reserve_says(stack: FakeStack) -> None:
     [reserve] = stack.quota.reserves
     assert re.fullmatch(r"[0-9a-f]{32}", reserve.pop("id"))
     assert 0 < reserve.pop("deadline_ms") <= 1000
-    for optional in ("request_id", "can_clamp"):
-        reserve.pop(optional, None)
+    reserve.pop("request_id", None)
     assert reserve == {
         "attempt": 1,
         "key_hash": CALLER.key_hash,
@@ -131,6 +131,8 @@ def test_what_a_reserve_says(stack: FakeStack) -> None:
         "max_output_tokens": 50,
         "choices": 3,
         "stream": True,
+        "can_clamp": True,
+        "ip": "127.0.0.1",
     }
 
 
@@ -159,6 +161,29 @@ def test_a_smaller_grant_is_written_into_the_request(stack: FakeStack) -> None:
     stack.quota.on_reserve = clamp
     assert ask(stack).status == 200
     assert stack.upstream.only_request().json()["max_tokens"] == 17
+
+
+def test_a_granted_limit_is_added_where_there_is_none(stack: FakeStack) -> None:
+    stack.quota.on_reserve = lambda reserve: allow({**reserve, "max_output_tokens": 17})
+    body = chat.body()
+    del body["max_tokens"]
+    assert stack.post([CALLER.bearer], body).status == 200
+    seen = stack.upstream.only_request()
+    assert seen.body == chat.encode(body).replace(b"{", b'{"max_tokens":17,', 1)
+    assert seen.header("content-length") == str(len(seen.body))
+
+
+def test_a_decision_without_the_store_can_be_booked(stack: FakeStack) -> None:
+    def degraded(reserve: dict[str, Any]) -> Answer:
+        answer = {"decision": "allow", "account": "account-1", "degraded": True, "policy_version": "fake"}
+        return Reply(body=json.dumps(answer).encode())
+
+    stack.quota.on_reserve = degraded
+    response = ask(stack)
+    assert (response.status, response.header("x-tokengate-degraded")) == (200, "open")
+    [item] = settled(stack)
+    assert (item["account"], item["outcome"]) == ("account-1", "used")
+    assert item["reserve"] == {**stack.quota.reserves[0]}
 
 
 def test_a_new_policy_version_is_fetched(stack: FakeStack) -> None:

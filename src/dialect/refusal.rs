@@ -50,6 +50,9 @@ impl BodyFormat {
     }
 }
 
+const INVALID_IDENTITY: &str =
+    "The user, tenant or plan that was given for this request is not allowed here.";
+
 impl Refusal {
     fn new(
         status: u16,
@@ -72,8 +75,9 @@ impl Refusal {
         let (code, message) = match error {
             IdentityError::Missing => (
                 "missing_identity",
-                "You did not give an API key. Give it as 'Authorization: Bearer KEY' or in the 'x-api-key' header.",
+                "You did not say who you are. Give your API key or token, as 'Authorization: Bearer KEY' for example.",
             ),
+            IdentityError::Invalid => ("invalid_identity", INVALID_IDENTITY),
             IdentityError::Ambiguous => (
                 "ambiguous_identity",
                 "You gave more than one API key, or one header twice. Give exactly one key.",
@@ -148,9 +152,7 @@ impl Refusal {
         let retry_after = answer.retry_after_ms.filter(|_| reason != Reason::RequestExceedsLimit);
         let message = match reason {
             Reason::UnknownKey => "This API key is not known here.".to_owned(),
-            Reason::InvalidIdentity => {
-                "The user, tenant or plan that was given for this request is not allowed here.".to_owned()
-            }
+            Reason::InvalidIdentity => INVALID_IDENTITY.to_owned(),
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),
         };

@@ -116,6 +116,7 @@ impl Running {
                 models: &models,
                 now_ms: &abi::now_ms,
                 new_id: &random::reservation_id,
+                property: &abi::property,
             };
             let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
             self.stream = stream;

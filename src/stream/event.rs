@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::dialect::refusal::LocalReply;
 use crate::edits::Edits;
 use crate::headers::{Coding, Headers};
+use crate::identity::Property;
 use crate::models::Models;
 
 /// What a step may look at beside its event.
@@ -18,6 +19,8 @@ pub struct Env<'a> {
     pub now_ms: &'a dyn Fn() -> u64,
     /// Makes a reservation id; `None` when there is no randomness.
     pub new_id: &'a dyn Fn() -> Option<ReservationId>,
+    /// What the proxy itself knows of the request, by the path of the attribute.
+    pub property: Property<'a>,
 }
 
 pub enum Event<'a> {

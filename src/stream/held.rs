@@ -10,7 +10,7 @@ use crate::dialect::refusal::Refusal;
 use crate::gzip::{self, InflateError};
 use crate::models::Model;
 use crate::paths::CHAT_COMPLETIONS;
-use tokengate_api::model_name;
+use tokengate_api::{MissingOutputLimit, model_name};
 
 /// The most of a body that one step counts, in bytes: a worker that counts serves nobody.
 pub const SLICE: usize = 16 * 1024;
@@ -156,6 +156,9 @@ fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Re
     let (model_name, model) =
         find_model(env, &request.model).ok_or_else(|| Box::new(Refusal::model_not_found(&request.model)))?;
     let asked = request.max_output_tokens();
+    if asked.is_none() && model.missing_limit == MissingOutputLimit::Refuse {
+        return Err(Box::new(Refusal::bad_request(openai::missing_output_limit())));
+    }
     Ok(Prepared {
         endpoint: CHAT_COMPLETIONS,
         prompt_tokens: 0,

@@ -21,11 +21,12 @@ use report::{LogField, Measure, NO_MODEL};
 use reserving::{Overtaken, Reserving};
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::config::{Config, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::headers::{Coding, Headers};
-use crate::identity;
+use crate::identity::{self, Identified};
 use crate::paths::{self, Class};
 
 pub type Step = (Stream, Vec<Effect>);
@@ -181,7 +182,11 @@ const OBSERVED_HEADER: &str = "x-tokengate-observed";
 /// The caller of a request, as its headers tell.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    key_hash: String,
+    identified: Identified,
+    /// What a key may say of its own caller.
+    asserted: BTreeMap<String, String>,
+    /// The client's address.
+    ip: Option<String>,
     request_id: Option<String>,
     format: BodyFormat,
     has_content_length: bool,
@@ -196,7 +201,8 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
         return (Stream::PassedThrough, Vec::new());
     }
     // Before anything can be let go: also what is only observed must not take a credential along.
-    let removals = identity::headers_to_remove(identity, headers);
+    let asserted_headers = env.models.asserted_headers();
+    let removals = identity::headers_to_remove(identity, asserted_headers, headers);
     let mut effects: Vec<Effect> = removals.into_iter().map(Effect::RemoveRequestHeader).collect();
     if class == Class::Unknown {
         let method = headers.text(":method").unwrap_or("?");
@@ -207,14 +213,18 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     if class == Class::Passed {
         return (Stream::PassedThrough, effects);
     }
-    let key_hash = match identity::key_hash(identity, headers) {
-        Ok(hash) => hash,
+    let caller = identity::identify(identity, headers, env.property)
+        .and_then(|identified| Ok((identified, identity::asserted(asserted_headers, headers)?)));
+    let (identified, asserted) = match caller {
+        Ok(caller) => caller,
         Err(error) => return with(effects, Stream::refuse(env, Refusal::identity(error), format)),
     };
     let holds_headers = env.config.hold_at == HoldAt::Headers;
     let content_length = headers.text("content-length");
     let caller = Caller {
-        key_hash,
+        identified,
+        asserted,
+        ip: identity::client_address(env.property),
         request_id: headers.text("x-request-id").filter(|id| id.len() <= 128).map(str::to_owned),
         format,
         has_content_length: content_length.is_some() && holds_headers,
@@ -251,5 +261,4 @@ fn with(mut before: Vec<Effect>, (stream, effects): Step) -> Step {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

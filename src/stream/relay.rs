@@ -124,9 +124,10 @@ impl Relay {
             Piece::End(end) => {
                 let is_hidden =
                     self.hide && !self.let_go && scanner.is_done() && answer.event_is_usage_chunk();
+                // Of the last event that ended: only its own line feed can still come.
+                self.hide_line_feed = is_hidden && bytes(from..end).last() == Some(&b'\r');
                 if is_hidden {
                     changed = true;
-                    self.hide_line_feed = bytes(from..end).last() == Some(&b'\r');
                 } else {
                     out.extend_from_slice(&self.waiting);
                     out.extend_from_slice(bytes(from..end));

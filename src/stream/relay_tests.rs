@@ -184,6 +184,15 @@ fn gzip_is_read_along_at_every_cut() {
     assert_eq!(broken.reading(), Reading::Unreadable);
 }
 
+#[test]
+fn a_line_feed_goes_only_with_the_event_that_it_ends() {
+    // The hidden event ends in a CR, and so does a later one of the same chunk; the LF is the later one's.
+    let (bytes, _) = relay(true, &[format!("{USAGE}\r\r: x\r\r").as_bytes(), b"\ndata: [DONE]\n\n"]);
+    assert_eq!(String::from_utf8_lossy(&bytes), ": x\r\r\ndata: [DONE]\n\n");
+    let (bytes, _) = relay(true, &[format!("{USAGE}\r\r").as_bytes(), b"\ndata: [DONE]\n\n"]);
+    assert_eq!(String::from_utf8_lossy(&bytes), "data: [DONE]\n\n");
+}
+
 proptest::proptest! {
     #[test]
     fn without_hiding_every_byte_passes(stream: Vec<u8>, size in 1usize..9) {

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use tokengate_api::{Decision, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+use tokengate_api::{
+    Decision, MissingOutputLimit, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+};
 
 use super::admitted::Admitted;
 use super::report::{self, LogField, Measure, NO_MODEL};
@@ -59,10 +61,10 @@ pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
         id,
         attempt: 1,
         deadline_ms: env.config.quota.timeout_ms,
-        key_hash: caller.key_hash.clone(),
-        identity: None,
-        asserted: std::collections::BTreeMap::new(),
-        ip: None,
+        key_hash: caller.identified.key_hash(),
+        identity: caller.identified.verified(),
+        asserted: caller.asserted.clone(),
+        ip: caller.ip.clone(),
         model: prepared.model_name.clone(),
         dialect: "openai".to_owned(),
         endpoint: prepared.endpoint.to_owned(),
@@ -70,7 +72,7 @@ pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
         max_output_tokens: prepared.max_output_tokens,
         choices: prepared.choices,
         stream: prepared.stream,
-        can_clamp: false,
+        can_clamp: prepared.endpoint != LISTED && env.config.mode == Mode::Enforce && !caller.has_digest,
         request_id: caller.request_id.clone(),
     };
     let reserving = Reserving { caller, prepared, request, started_at: (env.now_ms)() };
@@ -114,7 +116,30 @@ impl Prepared {
 
     /// Per choice, as it is held unless the service grants something else.
     fn output_limit(&self) -> u64 {
-        self.max_output_tokens.or(self.model.default_output_tokens).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        let missing = match self.model.missing_limit {
+            MissingOutputLimit::HoldMax => self.model.max_output_tokens,
+            _ => Some(self.default_output()),
+        };
+        self.max_output_tokens.or(missing).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+    }
+
+    fn default_output(&self) -> u64 {
+        let default = self.model.default_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        default.min(self.model.max_output_tokens.unwrap_or(u64::MAX))
+    }
+
+    /// Writes the output limit that the provider is to keep to, where it is another than the client's. Gives
+    /// what then bounds the output.
+    fn bound_output(&self, grant: Option<u64>, edits: &mut Edits) -> Option<u64> {
+        let Some(asked) = self.max_output_tokens else {
+            let writes_default = self.model.missing_limit == MissingOutputLimit::WriteDefault;
+            let limit = grant.or(writes_default.then(|| self.default_output()))?;
+            self.output_limits.write(limit, self.model.reasoning, edits);
+            return Some(limit);
+        };
+        let cap = grant.into_iter().chain(self.model.max_output_tokens).fold(asked, u64::min);
+        self.output_limits.cap(cap, edits);
+        Some(cap)
     }
 }
 
@@ -152,7 +177,8 @@ impl Reserving {
         let hold = Hold {
             id: self.request.id.clone(),
             account: Some(answer.account.clone()),
-            reserve: None,
+            // Decided without the store, so that nothing may be held.
+            reserve: answer.degraded.then(|| self.request.clone()),
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         };
@@ -245,10 +271,10 @@ impl Reserving {
     ) -> Step {
         let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
-        let cap = grant.into_iter().chain(prepared.model.max_output_tokens).min();
-        if let Some(cap) = cap.filter(|_| env.config.mode == Mode::Enforce && !caller.has_digest) {
-            prepared.output_limits.cap(cap, &mut edits);
-        }
+        let bound = match env.config.mode {
+            Mode::Enforce if !caller.has_digest => prepared.bound_output(grant, &mut edits),
+            Mode::Enforce | Mode::Observe => prepared.max_output_tokens,
+        };
         let hides_usage = prepared.include_usage.is_some();
         if let Some(edit) = &prepared.include_usage {
             edits.push(edit.clone());
@@ -284,11 +310,12 @@ impl Reserving {
             headers.push(("x-tokengate-tokenizer", "fallback".to_owned()));
         }
         let choices = u64::from(prepared.choices);
-        let held_output = prepared.output_limit().saturating_mul(choices);
+        let per_choice = grant.or(bound).unwrap_or_else(|| prepared.output_limit());
+        let held_output = per_choice.saturating_mul(choices);
         if prepared.endpoint != LISTED {
             let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);
             effects.push(Effect::Measure(Measure::Held { model, prompt, output: held_output }));
-            if prepared.max_output_tokens.is_none() {
+            if bound.is_none() && prepared.model.missing_limit != MissingOutputLimit::HoldMax {
                 let model = hold.model.clone();
                 effects.push(Effect::Measure(Measure::UnboundedOutput { model }));
             }
@@ -338,7 +365,7 @@ impl Overtaken {
 pub struct Hold {
     id: ReservationId,
     account: Option<String>,
-    /// The reserve's body where its answer was never seen.
+    /// The reserve's body where its answer was never seen, or says that the store gave none.
     reserve: Option<ReserveRequest>,
     reserved_at: u64,
     /// As metrics and logs name it.

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,8 @@ class Tenant:
 @dataclass
 class Policy:
     plans: dict[str, Plan] = field(default_factory=lambda: dict(PLANS))
+    # Changes the document, for what plans alone do not say.
+    edit: Callable[[dict[str, Any]], None] = lambda document: None
 
     def __post_init__(self) -> None:
         self._tenants = [Tenant(f"{name}-{i}", name) for name, plan in self.plans.items() for i in range(plan.tenants)]
@@ -86,7 +89,9 @@ class Policy:
         return self._fresh[plan].pop(0)
 
     def write(self, path: Path) -> Path:
-        path.write_text(yaml.safe_dump(self._document(), sort_keys=False))
+        document = self._document()
+        self.edit(document)
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
 
     def _document(self) -> dict[str, Any]:

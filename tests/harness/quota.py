@@ -101,6 +101,8 @@ class FakeQuota:
     # What a batch of settles is answered, instead of being taken.
     on_settle: Callable[[], Answer | None] = lambda: None
     version: str = "fake"
+    # Further members of the model list.
+    listed: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.port = free_port()
@@ -129,7 +131,8 @@ class FakeQuota:
     def _answer(self, path: str, body: bytes) -> Answer:
         match path:
             case "/v1/models":
-                return Reply(body=json.dumps({"policy_version": self.version, "models": self.models}).encode())
+                listed = {"policy_version": self.version, "models": self.models, **self.listed}
+                return Reply(body=json.dumps(listed).encode())
             case "/v1/reserve":
                 self.reserves.append(json.loads(body))
                 return self.on_reserve(self.reserves[-1])

@@ -35,8 +35,8 @@ class Service:
         self._process = Process(command, folder / "ratelimit.log", os.environ, folder)
         self._process.wait_until(self._ready)
 
-    def explain(self, tenant: str, model: str) -> dict[str, Any]:
-        query = urllib.parse.urlencode({"tenant": tenant, "model": model})
+    def explain(self, tenant: str, model: str, **asked: str) -> dict[str, Any]:
+        query = urllib.parse.urlencode({"tenant": tenant, "model": model, **asked})
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/v1/explain?{query}", timeout=10) as answer:
             explained: dict[str, Any] = json.load(answer)
             return explained

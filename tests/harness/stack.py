@@ -118,12 +118,13 @@ def running(
     concurrency: int = 1,
     edit: Callable[[Config], None] = lambda config: None,
     checked: bool = True,
+    policy: Policy | None = None,
 ) -> Iterator[Stack]:
     """A stack with the real quota service. Leaving it checks every Envoy, unless its filter is meant to fail."""
     with ExitStack() as closing:
         upstream = Upstream(chat.answer())
         closing.callback(upstream.stop)
-        policy = Policy(plans) if plans else Policy()
+        policy = policy or (Policy(plans) if plans else Policy())
         store = Redis(folder) if redis else None
         if store:
             closing.callback(store.stop)
@@ -151,12 +152,16 @@ class FakeStack(Gate):
 
 @contextmanager
 def running_fake(
-    folder: Path, plugin: dict[str, Any] | None = None, edit: Callable[[Config], None] = lambda config: None
+    folder: Path,
+    plugin: dict[str, Any] | None = None,
+    edit: Callable[[Config], None] = lambda config: None,
+    **listed: Any,
 ) -> Iterator[FakeStack]:
+    """`listed` are further members of the model list."""
     with ExitStack() as closing:
         upstream = Upstream(chat.answer())
         closing.callback(upstream.stop)
-        quota = FakeQuota(MODELS)
+        quota = FakeQuota(MODELS, listed=listed)
         closing.callback(quota.stop)
         envoy = Envoy(folder, upstream.port, quota.port, {"quota": PATIENT_QUOTA, **(plugin or {})}, edit=edit)
         closing.callback(envoy.stop)

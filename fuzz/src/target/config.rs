@@ -1,6 +1,6 @@
 //! Plugin configurations: what is accepted keeps what the documentation promises.
 
-use tokengate::config::Config;
+use tokengate::config::{Config, Source};
 
 use super::signature;
 
@@ -22,8 +22,21 @@ pub fn run(input: &[u8]) -> u64 {
     }
     assert!(!config.identity.sources.is_empty());
     for source in &config.identity.sources {
-        assert!(!source.headers.is_empty());
-        for name in &source.headers {
+        let names: Vec<&str> = match source {
+            Source::ApiKey(key) => key.headers.iter().map(String::as_str).collect(),
+            Source::TrustedHeader(header) => header.names().collect(),
+            Source::Jwt(jwt) => {
+                let claims = [Some(&jwt.tenant), jwt.user.as_ref(), jwt.plan.as_ref()];
+                for path in claims.into_iter().flatten().map(|claim| &claim.0).chain([&jwt.metadata]) {
+                    assert!(!path.is_empty());
+                    assert!(path.iter().all(|key| !key.is_empty() && !key.contains('\0')), "{path:?}");
+                }
+                continue;
+            }
+            Source::Mtls(_) => continue,
+        };
+        assert!(!names.is_empty());
+        for name in names {
             let is_good = |b: u8| {
                 b.is_ascii_graphic() && !b.is_ascii_uppercase() && !b"(),/:;<=>?@[\\]{}\"".contains(&b)
             };

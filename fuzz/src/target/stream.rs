@@ -156,6 +156,7 @@ impl Proxy {
             config: &self.config,
             models: &self.models,
             now_ms: &|| self.now.get(),
+            property: &property,
             new_id: &|| self.has_ids.then(|| ReservationId::from_bytes([7; 16])),
         };
         let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
@@ -259,6 +260,18 @@ impl Proxy {
         assert_eq!(again.include_usage(), None, "usage is asked for");
         !self.rewrites_fail
     }
+}
+
+/// What the proxy knows: an address, claims that are plain, hostile or no text.
+fn property(path: &[&str]) -> Option<Vec<u8>> {
+    let value: &[u8] = match *path {
+        ["source", "address"] => b"[2001:db8::1]:443",
+        [.., "tenant"] => b"tenant",
+        [.., "user"] => b"a\nb\0",
+        [.., "plan"] => b"\xff\xfe",
+        _ => return None,
+    };
+    Some(value.to_vec())
 }
 
 /// No line ends, no control characters: what Envoy would refuse, or worse, send.

@@ -20,7 +20,7 @@ pub struct SettleItem {
     pub age_ms: u64,
     /// Since the item was queued.
     pub queued_ms: u64,
-    /// The reserve's body, whenever its answer was never seen: lets usage without a hold be booked.
+    /// The reserve's body, whenever its answer was never seen or was `degraded`: lets usage without a hold be booked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReserveRequest>,
 }

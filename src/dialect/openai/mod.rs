@@ -9,4 +9,4 @@ mod transcript;
 
 pub use answer::Answer;
 pub use prompt::Prompt;
-pub use request::{ChatRequest, OutputLimits, parse};
+pub use request::{ChatRequest, OutputLimits, missing_output_limit, parse};

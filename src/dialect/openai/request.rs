@@ -15,10 +15,13 @@ pub struct ChatRequest {
     pub model: String,
     pub stream: bool,
     pub choices: u32,
-    output_limits: Vec<OutputLimit>,
+    output_limits: OutputLimits,
     /// What makes the provider report the usage of a stream; `None` when it will anyway.
     include_usage: Option<Edit>,
 }
+
+/// The names of the output limit, the one that counts reasoning first.
+const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// An output limit that the client gave, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +31,26 @@ struct OutputLimit {
     length: usize,
 }
 
-/// Where the client's output limits stand, for writing a smaller one.
+/// Where the client's output limits stand, or could stand, for writing another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OutputLimits(Vec<OutputLimit>);
+pub struct OutputLimits {
+    given: Vec<OutputLimit>,
+    /// Behind the opening brace.
+    front: usize,
+    /// Members whose value is null: name, offset and length.
+    nulls: Vec<(&'static str, usize, usize)>,
+}
 
 impl OutputLimits {
+    /// The largest, per choice.
+    pub fn largest(&self) -> Option<u64> {
+        self.given.iter().map(|limit| limit.value).max()
+    }
+
     /// Edits that lower every limit above `cap` to it. A limit of 0 would be no request at all.
     pub fn cap(&self, cap: u64, edits: &mut Edits) {
         let cap = cap.max(1);
-        for limit in self.0.iter().filter(|limit| limit.value > cap) {
+        for limit in self.given.iter().filter(|limit| limit.value > cap) {
             edits.push(Edit {
                 offset: limit.offset,
                 length: limit.length,
@@ -44,16 +58,32 @@ impl OutputLimits {
             });
         }
     }
+
+    /// The edit that gives a request without a limit this one. A reasoning model takes no `max_tokens`; for
+    /// others that name is the one that every server knows.
+    pub fn write(&self, limit: u64, is_reasoning: bool, edits: &mut Edits) {
+        let [completion, any] = LIMIT_NAMES;
+        let name = if is_reasoning { completion } else { any };
+        let limit = limit.max(1);
+        let null = self.nulls.iter().find(|(null, ..)| *null == name);
+        edits.push(match null {
+            // A second member of the name would be ambiguous.
+            Some(&(_, offset, length)) => Edit { offset, length, bytes: limit.to_string().into_bytes() },
+            None => {
+                Edit { offset: self.front, length: 0, bytes: format!(r#""{name}":{limit},"#).into_bytes() }
+            }
+        });
+    }
 }
 
 impl ChatRequest {
     /// The largest output limit per choice that the client gave.
     pub fn max_output_tokens(&self) -> Option<u64> {
-        self.output_limits.iter().map(|limit| limit.value).max()
+        self.output_limits.largest()
     }
 
     pub fn output_limits(&self) -> OutputLimits {
-        OutputLimits(self.output_limits.clone())
+        self.output_limits.clone()
     }
 
     /// The edit that asks for the usage chunk of a stream.
@@ -94,24 +124,32 @@ pub fn parse(body: &[u8]) -> Result<ChatRequest, BadRequest> {
             .and_then(|n| u32::try_from(n).ok())
             .ok_or_else(|| bad("n", "must be a whole number from 1 to 128"))?,
     };
-    let mut output_limits = Vec::new();
-    for name in ["max_completion_tokens", "max_tokens"] {
-        let Some(member) = get(name) else { continue };
+    let mut output_limits = OutputLimits { front: front(body), ..OutputLimits::default() };
+    for name in LIMIT_NAMES {
+        let Some(member) = all.iter().find(|member| member.key == name) else { continue };
+        if member.is_null() {
+            output_limits.nulls.push((name, member.offset, member.raw.len()));
+            continue;
+        }
         let value = number(member.raw).filter(|&value| value > 0);
         let value = value.ok_or_else(|| bad(name, "must be a whole number of at least 1"))?;
-        output_limits.push(OutputLimit { value, offset: member.offset, length: member.raw.len() });
+        output_limits.given.push(OutputLimit { value, offset: member.offset, length: member.raw.len() });
     }
     let stream_options = all.iter().find(|member| member.key == "stream_options");
     let include_usage = include_usage(stream_options, body)?.filter(|_| stream);
     Ok(ChatRequest { model, stream, choices, output_limits, include_usage })
 }
 
+/// Where a member can be added.
+fn front(body: &str) -> usize {
+    body.find('{').unwrap_or(0) + 1
+}
+
 /// What must be written to have `stream_options.include_usage: true`.
 fn include_usage(stream_options: Option<&Member<'_>>, body: &str) -> Result<Option<Edit>, BadRequest> {
     let insert = |offset, bytes: &str| Edit { offset, length: 0, bytes: bytes.as_bytes().to_vec() };
     let Some(options) = stream_options else {
-        let brace = body.find('{').unwrap_or(0) + 1;
-        return Ok(Some(insert(brace, r#""stream_options":{"include_usage":true},"#)));
+        return Ok(Some(insert(front(body), r#""stream_options":{"include_usage":true},"#)));
     };
     if options.is_null() {
         let bytes = br#"{"include_usage":true}"#.to_vec();
@@ -142,6 +180,12 @@ fn boolean(param: &'static str, raw: &str) -> Result<bool, BadRequest> {
         "false" => Ok(false),
         _ => Err(bad(param, "must be true or false")),
     }
+}
+
+/// For a model of which the policy wants every request to name a limit.
+pub fn missing_output_limit() -> BadRequest {
+    let [name, other] = LIMIT_NAMES;
+    bad(name, &format!("is missing: requests to this model have to give '{name}' or '{other}'"))
 }
 
 fn bad(param: &'static str, reason: &str) -> BadRequest {

@@ -1,8 +1,12 @@
 //! The plugin configuration. An unknown field or a bad value refuses it, with its path and the reason.
 
+mod source;
+
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+
+pub use source::{ApiKey, Claim, Jwt, Mtls, Source, TrustedHeader};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -140,55 +144,7 @@ pub struct Identity {
 
 impl Default for Identity {
     fn default() -> Self {
-        Self { sources: vec![Source { headers: ApiKey::default().headers }], credential: Credential::Strip }
-    }
-}
-
-/// An API key in any of these headers, lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    pub headers: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct ApiKey {
-    headers: Vec<String>,
-}
-
-impl Default for ApiKey {
-    fn default() -> Self {
-        Self { headers: ["authorization", "x-api-key", "api-key"].map(str::to_owned).to_vec() }
-    }
-}
-
-impl<'de> Deserialize<'de> for Source {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Kind {
-            ApiKey(ApiKey),
-            Jwt(serde::de::IgnoredAny),
-            Mtls(serde::de::IgnoredAny),
-            TrustedHeader(serde::de::IgnoredAny),
-        }
-        let mut headers = match Kind::deserialize(deserializer)? {
-            Kind::ApiKey(api_key) => api_key.headers,
-            Kind::Jwt(_) | Kind::Mtls(_) | Kind::TrustedHeader(_) => {
-                return Err(D::Error::custom("this source is not supported yet, use `api_key`"));
-            }
-        };
-        for name in &mut headers {
-            let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-            if name.is_empty() || !name.bytes().all(is_token) {
-                return Err(D::Error::custom(format!("{name:?} is no header name")));
-            }
-            name.make_ascii_lowercase();
-        }
-        if headers.is_empty() {
-            return Err(D::Error::custom("headers: give at least one header name"));
-        }
-        Ok(Self { headers })
+        Self { sources: vec![Source::default()], credential: Credential::Strip }
     }
 }
 

@@ -1,0 +1,97 @@
+use super::*;
+
+#[test]
+fn an_admitted_request_is_settled_with_its_usage() {
+    let mut proxy = Proxy::new();
+    proxy.request(BODY);
+    assert!(proxy.stream.holds_request() && !proxy.resumed());
+    let (reserve, timeout) = proxy.reserves().remove(0);
+    assert_eq!((reserve.prompt_tokens, reserve.max_output_tokens, timeout), (8, None, 100));
+    assert_eq!(reserve.id.as_str(), "07".repeat(16));
+    assert!(proxy.effects.contains(&Effect::RemoveRequestHeader("authorization".to_owned())));
+    assert!(proxy.effects.contains(&Effect::SetRequestHeader("accept-encoding", "identity".to_owned())));
+    proxy.allow();
+    assert!(proxy.resumed() && !proxy.stream.holds_request());
+    proxy.head(200, true);
+    assert!(
+        proxy.effects.contains(&Effect::RemoveResponseHeader("x-ratelimit-limit-tokens".to_owned()))
+            && proxy
+                .effects
+                .contains(&Effect::SetResponseHeader("x-ratelimit-remaining-tokens", "900".to_owned()))
+    );
+    proxy.step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true).end(true);
+    let [settle] = &proxy.settles()[..] else { panic!("settled {} times", proxy.settles().len()) };
+    assert_eq!((settle.outcome, settle.usage.unwrap().total()), (Outcome::Used, 9));
+    assert_eq!(settle.account.as_deref(), Some("acc"));
+    assert!(settle.sent && settle.reserve.is_none());
+}
+
+#[test]
+fn endings_after_the_hold() {
+    let ended = |act: &dyn Fn(&mut Proxy)| {
+        let mut proxy = Proxy::new();
+        proxy.request(BODY).allow();
+        act(&mut proxy);
+        let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+        (settle.outcome, settle.sent)
+    };
+    for (what, act, expected) in [
+        (
+            "connect refused",
+            &(|p: &mut Proxy| _ = p.head(503, false).end(false)) as &dyn Fn(&mut Proxy),
+            (Outcome::Released, false),
+        ),
+        ("client gone before upstream", &|p| _ = p.end(false), (Outcome::Released, false)),
+        ("client gone, no answer yet", &|p| _ = p.end(true), (Outcome::Held, true)),
+        ("route timeout", &|p| _ = p.head(504, false).end(true), (Outcome::Held, true)),
+        ("provider's error", &|p| _ = p.head(500, true).end(true), (Outcome::Released, true)),
+        ("cut short", &|p| _ = p.head(200, true).end(true), (Outcome::Held, true)),
+    ] {
+        assert_eq!(ended(act), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_listed_request_reserves_no_tokens() {
+    let mut proxy = Proxy::new();
+    proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
+    let (reserve, _) = proxy.reserves().remove(0);
+    assert_eq!((reserve.model, reserve.prompt_tokens, reserve.max_output_tokens), (None, 0, None));
+    proxy.allow().head(200, true).end(true);
+    let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+    assert_eq!((settle.outcome, settle.sent), (Outcome::Released, true));
+}
+
+#[test]
+fn what_is_not_metered_is_left_alone() {
+    let mut preflight = Proxy::new();
+    preflight.headers(&[(":method", "OPTIONS"), ("access-control-request-method", "POST")]);
+    preflight.head(200, true).end(true);
+    assert!(preflight.effects.is_empty() && !preflight.stream.holds_request());
+}
+
+#[test]
+fn usage_that_the_delivered_text_cannot_explain_is_told_of() {
+    let words = "one two three four five six seven eight nine ten ".repeat(6);
+    for (text, output, reasoning, is_doubtful) in [
+        ("ok", 1, 0, false),
+        ("ok", 30, 0, false),
+        ("ok", 40, 0, true),
+        ("ok", 49, 48, false),
+        ("ok", 51, 50, true),
+        (words.as_str(), 45, 0, false),
+        (words.as_str(), 1, 0, true),
+        (words.as_str(), 40, 40, false),
+    ] {
+        let mut proxy = Proxy::new();
+        proxy.request(r#"{"model":"gpt-4o","max_tokens":25,"n":2,"messages":[]}"#).allow().head(200, true);
+        let details = json!({"reasoning_tokens": reasoning});
+        let usage =
+            json!({"prompt_tokens": 3, "completion_tokens": output, "completion_tokens_details": details});
+        let answer = json!({"choices": [{"message": {"content": text}}], "usage": usage}).to_string();
+        proxy.step(Event::ResponseBody { chunk: answer.as_bytes(), is_last: true }).end(true);
+        let told = Effect::Measure(Measure::UsageMismatch { model: "gpt-4o".to_owned() });
+        assert_eq!(proxy.effects.contains(&told), is_doubtful, "{output} {reasoning}");
+        assert_eq!(proxy.settles()[0].usage.unwrap().total(), 3 + output, "believed all the same");
+    }
+}

@@ -1,0 +1,143 @@
+use super::*;
+
+#[test]
+fn endings_while_reserving_release_with_the_reserve() {
+    let mut gone = Proxy::new();
+    gone.request(BODY).end(false).allow();
+    let mut overtaken = Proxy::new();
+    overtaken.request(BODY).head(408, false).allow().end(false);
+    for proxy in [gone, overtaken] {
+        let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+        assert_eq!((settle.outcome, settle.sent), (Outcome::Released, false));
+        assert_eq!(settle.reserve.as_ref().unwrap().prompt_tokens, 8);
+        assert!(settle.account.is_none() && !proxy.resumed());
+    }
+}
+
+#[test]
+fn an_answer_before_the_reserve_leaves_nothing_to_settle() {
+    let mut proxy = Proxy::new();
+    proxy.headers(&[]).head(408, false).end(false);
+    assert!(proxy.settles().is_empty() && proxy.reserves().is_empty());
+}
+
+#[test]
+fn a_broken_connection_is_tried_once_more_within_the_deadline() {
+    for failure in [Failure::Connection, Failure::Deadline] {
+        let mut proxy = Proxy::new();
+        proxy.request(BODY);
+        proxy.now.set(1_030);
+        proxy.step(Event::ReserveFailed(failure));
+        let [(first, _), (second, timeout)] = &proxy.reserves()[..] else { panic!("no second try") };
+        assert_eq!((first.attempt, second.attempt, *timeout, second.deadline_ms), (1, 2, 70, 70));
+        assert_eq!(first.id, second.id);
+        proxy.step(Event::ReserveFailed(failure));
+        assert_eq!(proxy.reserves().len(), 2);
+        assert_eq!(proxy.refused_with(), (503, "tokengate_quota_unavailable"));
+    }
+    for (failure, now) in
+        [(Failure::Unusable, 1_001), (Failure::Connection, 1_099), (Failure::Deadline, 1_100)]
+    {
+        let mut proxy = Proxy::new();
+        proxy.request(BODY);
+        proxy.now.set(now);
+        proxy.step(Event::ReserveFailed(failure));
+        assert_eq!(proxy.reserves().len(), 1, "{failure:?}");
+    }
+}
+
+#[test]
+fn fail_closed_refuses_and_closes_the_reserve() {
+    let mut proxy = Proxy::new();
+    proxy.request(BODY).step(Event::ReserveFailed(Failure::Unusable));
+    let header = |name| proxy.replies()[0].headers.iter().find(|(key, _)| *key == name).unwrap().1.clone();
+    assert_eq!((header("retry-after"), header("retry-after-ms")), ("1".to_owned(), "1000".to_owned()));
+    assert!(proxy.stream.holds_request());
+    proxy.end(false);
+    let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+    assert_eq!((settle.outcome, settle.sent), (Outcome::Released, false));
+    assert!(settle.reserve.is_some());
+}
+
+#[test]
+fn fail_open_serves_marks_and_charges_later() {
+    let mut proxy = Proxy::new().failure_mode(FailureMode::Open);
+    proxy.request(BODY).step(Event::ReserveFailed(Failure::Unusable));
+    assert!(proxy.resumed() && proxy.replies().is_empty());
+    proxy.head(200, true);
+    assert!(proxy.effects.contains(&Effect::SetResponseHeader("x-tokengate-degraded", "open".to_owned())));
+    proxy.step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true);
+    let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+    assert_eq!((settle.outcome, settle.usage.unwrap().total()), (Outcome::Used, 9));
+    assert!(settle.reserve.is_some(), "so that it can be booked");
+    // Without any answer there is no hold to charge: our own numbers are sent.
+    let mut lost = Proxy::new().failure_mode(FailureMode::Open);
+    lost.request(BODY).step(Event::ReserveFailed(Failure::Unusable)).end(true);
+    assert_eq!(lost.settles()[0].usage.unwrap().total(), 8 + 20);
+}
+
+#[test]
+fn gone_holds_nothing() {
+    let mut proxy = Proxy::new();
+    proxy.request(BODY).answer(json!({"decision": "gone", "policy_version": "v1"})).end(false);
+    assert_eq!(proxy.refused_with(), (503, "tokengate_quota_unavailable"));
+    assert!(proxy.settles().is_empty());
+}
+
+#[test]
+fn the_hold_is_counted_for_every_choice() {
+    let mut proxy = Proxy::new();
+    proxy.request(&BODY.replace("\"messages\"", "\"n\":5,\"max_tokens\":100,\"messages\""));
+    let (reserve, _) = proxy.reserves().remove(0);
+    assert_eq!((reserve.choices, reserve.max_output_tokens), (5, Some(100)));
+}
+
+#[test]
+fn a_new_policy_refreshes_the_models() {
+    let mut proxy = Proxy::new();
+    proxy.request(BODY).answer(json!({"decision": "allow", "policy_version": "v2"}));
+    assert!(proxy.effects.contains(&Effect::RefreshModels));
+    let mut same = Proxy::new();
+    same.request(BODY).allow();
+    assert!(!same.effects.contains(&Effect::RefreshModels));
+}
+
+#[test]
+fn the_reserve_says_who_calls_and_from_where() {
+    let mut proxy = Proxy::new();
+    let list = json!({"policy_version": "v1", "models": [], "asserted_headers": ["x-end-user"]});
+    proxy.models = Models::new(serde_json::from_value(list).unwrap());
+    proxy.headers(&[("x-end-user", "ann")]).step(Event::RequestEnd { body: BODY.as_bytes() });
+    let (reserve, _) = proxy.reserves().remove(0);
+    assert_eq!(reserve.asserted.get("x-end-user").unwrap(), "ann");
+    assert_eq!(reserve.ip.as_deref(), Some("192.0.2.7"));
+    assert!(proxy.effects.contains(&Effect::RemoveRequestHeader("x-end-user".to_owned())));
+    let mut twice = Proxy::new();
+    twice.models = proxy.models.clone();
+    twice.headers(&[("x-end-user", "ann"), ("x-end-user", "ann")]);
+    assert_eq!(twice.refused_with(), (401, "tokengate_ambiguous_identity"));
+}
+
+#[test]
+fn a_verified_caller_takes_the_place_of_a_key() {
+    let mut proxy = Proxy::new();
+    proxy.config.identity =
+        serde_json::from_value(json!({"sources": [{"trusted_header": {"tenant": "x-tenant"}}]})).unwrap();
+    proxy.headers(&[("x-tenant", "acme")]).step(Event::RequestEnd { body: BODY.as_bytes() });
+    let (reserve, _) = proxy.reserves().remove(0);
+    assert_eq!((reserve.key_hash.as_str(), reserve.identity.unwrap().tenant.as_str()), ("", "acme"));
+}
+
+#[test]
+fn a_decision_without_the_store_is_settled_so_that_it_can_be_booked() {
+    let open = || json!({"decision": "allow", "account": "acc", "degraded": true, "policy_version": "v1"});
+    let mut proxy = Proxy::new();
+    proxy.request(BODY).answer(open()).head(200, true);
+    proxy.step(Event::ResponseBody { chunk: ANSWER, is_last: true }).end(true);
+    let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+    assert_eq!((settle.account.as_deref(), settle.reserve.as_ref().unwrap().prompt_tokens), (Some("acc"), 8));
+    // Nothing may be held, so that "held" would say nothing.
+    let mut lost = Proxy::new();
+    lost.request(BODY).answer(open()).end(true);
+    assert_eq!(lost.settles()[0].usage.unwrap().total(), 8 + 20);
+}
