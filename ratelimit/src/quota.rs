@@ -2,8 +2,10 @@
 
 mod explain;
 mod extend;
+mod operate;
 mod reserve;
 mod settle;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +15,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
+pub use operate::{
+    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, ResetAnswer, ResetRequest,
+    TopUpAnswer, TopUpRequest,
+};
 pub use settle::SettleError;
 
 use crate::clock::Clock;
