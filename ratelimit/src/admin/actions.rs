@@ -9,9 +9,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use crate::http::{ApiError, JsonBody};
+use crate::overrides::Override;
 use crate::quota::{
-    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, Quota, ResetAnswer,
-    ResetRequest, TopUpAnswer, TopUpRequest,
+    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, OverrideRequest,
+    OverridesAnswer, Quota, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 
 impl From<OperateError> for ApiError {
@@ -54,6 +55,31 @@ pub async fn correct(
     JsonBody(request): JsonBody<CorrectionRequest>,
 ) -> Result<Json<CorrectionAnswer>, ApiError> {
     finished(async move { quota.correct(&request).await }).await
+}
+
+pub async fn overrides(State(quota): State<Arc<Quota>>) -> Result<Json<OverridesAnswer>, ApiError> {
+    Ok(Json(quota.list_overrides().await?))
+}
+
+pub async fn set_override(
+    State(quota): State<Arc<Quota>>,
+    JsonBody(request): JsonBody<OverrideRequest>,
+) -> Result<Json<Override>, ApiError> {
+    finished(async move { quota.set_override(&request).await }).await
+}
+
+#[derive(Deserialize)]
+pub struct OverrideQuery {
+    tenant: String,
+    limit: String,
+}
+
+pub async fn remove_override(
+    State(quota): State<Arc<Quota>>,
+    query: Result<Query<OverrideQuery>, QueryRejection>,
+) -> Result<Json<OverridesAnswer>, ApiError> {
+    let Query(query) = query.map_err(|_| ApiError::bad("", "the query needs tenant and limit, once each"))?;
+    finished(async move { quota.remove_override(&query.tenant, &query.limit).await }).await
 }
 
 #[derive(Deserialize)]

@@ -13,14 +13,15 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde_json::Value;
 
 use crate::http::{Asked, Token, check_token, method_not_allowed, not_found};
 use crate::openapi::{Content, Operation, Route, routed};
+use crate::overrides::Override;
 use crate::quota::{
-    CorrectionAnswer, CorrectionRequest, Explanation, HoldsAnswer, Quota, ResetAnswer, ResetRequest,
-    TopUpAnswer, TopUpRequest,
+    CorrectionAnswer, CorrectionRequest, Explanation, HoldsAnswer, OverrideRequest, OverridesAnswer, Quota,
+    ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 
 /// Open without a token: what probes ask.
@@ -68,6 +69,28 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
         .query("most", false, "How many to list: 1 to 1000, else 100.")
         .gives::<HoldsAnswer>("How many there are, and the oldest.")
         .by(get(actions::holds)),
+        Operation::new(
+            Method::GET,
+            "/v1/overrides",
+            "overrides",
+            "Amounts that are set for one tenant for a while",
+        )
+        .gives::<OverridesAnswer>("Those in force.")
+        .by(get(actions::overrides)),
+        Operation::new(
+            Method::POST,
+            "/v1/overrides",
+            "setOverride",
+            "Set what a limit admits to one tenant for a while",
+        )
+        .takes::<OverrideRequest>()
+        .gives::<Override>("As it was set; this instance follows it at once, others within 5 s.")
+        .by(post(actions::set_override)),
+        Operation::new(Method::DELETE, "/v1/overrides", "removeOverride", "End an override before its time")
+            .query("tenant", true, "As the policy names it.")
+            .query("limit", true, "Name of the limit.")
+            .gives::<OverridesAnswer>("Those that are left.")
+            .by(delete(actions::remove_override)),
         Operation::new(
             Method::POST,
             "/v1/balances/top-up",

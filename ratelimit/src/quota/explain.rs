@@ -42,6 +42,8 @@ pub struct ExplainedLimit {
     pub window_ms: u64,
     /// Counted and reported, and never refuses.
     pub shadow: bool,
+    /// Until when an override sets `limit`, milliseconds since the Unix epoch; null where the policy does.
+    pub override_until: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -97,8 +99,10 @@ impl Quota {
         let plan = one_plan(&policy, asked, &keys)?;
         let user = asked.user.map(str::to_owned);
         let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
-        let rows = rows(&policy, asked, &identity, &keys, model);
-        let now_ms = self.clock.now_ms();
+        let (now_ms, overrides) = (self.clock.now_ms(), self.overrides.load_full());
+        let rows = rows(&policy, asked, &identity, &keys, model, |subject| {
+            applying(&policy, &overrides, subject, now_ms).collect()
+        });
         let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
         let meters: Vec<_> = rows.iter().map(meter_of).collect();
         let account = Tag::account(asked.tenant);
@@ -113,6 +117,10 @@ impl Quota {
             reset_ms: gauge.reset_ms,
             window_ms: row.limit.shape.window_ms().unwrap_or(0),
             shadow: !row.limit.enforces(),
+            override_until: overrides
+                .find(asked.tenant, &row.limit.name, now_ms)
+                .map(|one| one.until)
+                .filter(|_| !row.limit.is_shared()),
         };
         Ok(Explanation {
             policy_version: policy.version.clone(),
@@ -134,6 +142,7 @@ fn rows<'a>(
     identity: &'a Identity,
     keys: &[(&'a str, &'a Caller)],
     model: Option<&'a str>,
+    applying: impl Fn(&Subject<'_>) -> Vec<(&'a Limit, u64)>,
 ) -> Vec<Row<'a>> {
     let of_plan =
         |(_, caller): &&(&str, &Caller)| caller.plan == identity.plan || caller.asserts.plan.is_some();
@@ -154,7 +163,7 @@ fn rows<'a>(
         let keys = if by_key { keys.as_slice() } else { &[None] };
         keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
     };
-    applying(policy, &one).flat_map(rows_of).collect()
+    applying(&one).into_iter().flat_map(rows_of).collect()
 }
 
 fn one_plan(policy: &Policy, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {

@@ -9,6 +9,7 @@ use super::{Quota, STORE_TIME};
 use crate::limits::{Account, Algorithm, MAX_AMOUNT};
 use crate::policy::{Count, nano_dollars};
 use crate::store::{Amended, Amendment, Change, Correction, StoreError, TopUp, ToppedUp};
+use crate::subject::amount_for;
 use crate::tag::Tag;
 
 /// The most holds that are listed at once.
@@ -222,7 +223,8 @@ impl Quota {
         bucket: &BucketName,
     ) -> Result<Target<'p>, OperateError> {
         let now_ms = self.clock.now_ms();
-        bucket.find(policy, now_ms, |limit, plan| limit.amount_for(plan, &bucket.tenant))
+        let overrides = self.overrides.load();
+        bucket.find(policy, now_ms, |limit, plan| amount_for(limit, &overrides, plan, &bucket.tenant, now_ms))
     }
 }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod mid_stream;
+mod overrides;
 mod service;
 mod telling;
 

@@ -44,7 +44,7 @@ fn request(key: char, model: Option<&str>) -> ReserveRequest {
 }
 
 fn plan(request: &ReserveRequest) -> Result<RequestPlan, Reason> {
-    plan_request(&Policy::parse("p", POLICY).unwrap(), request, 0)
+    plan_request(&Policy::parse("p", POLICY).unwrap(), &Overrides::default(), request, 0)
 }
 
 #[test]
