@@ -77,7 +77,12 @@ impl<'a> Subject<'a> {
     }
 
     pub fn bucket(&self, limit: &Limit) -> BucketId {
-        let values: Vec<_> = limit.per.iter().map(|dimension| self.value(*dimension)).collect();
+        let value = |dimension: &Dimension| match (dimension, self.value(*dimension), &self.identity.user) {
+            // A user may be called as a machine's key is.
+            (Dimension::User, Some(user), Some(_)) => Some(Cow::Owned(format!("user:{user}"))),
+            (_, value, _) => value,
+        };
+        let values: Vec<_> = limit.per.iter().map(value).collect();
         let subject = Tag::of("bucket", values.iter().map(Option::as_deref));
         BucketId { shared: limit.is_shared(), limit: limit.tag, subject }
     }

@@ -6,7 +6,7 @@ use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
 use crate::limits::Gauge;
-use crate::policy::{Caller, Dimension, Identity, Limit, Policy};
+use crate::policy::{Caller, Dimension, Identity, Limit, Policy, Shape};
 use crate::request_plan::meter;
 use crate::store::StoreError;
 use crate::subject::{Subject, applying};
@@ -34,11 +34,18 @@ pub struct ExplainedLimit {
     pub name: String,
     pub scope: BTreeMap<String, String>,
     pub metric: Metric,
+    /// `fixed_window`, `calendar`, `sliding_window`, `token_bucket`, `concurrency` or `balance`.
+    pub algorithm: &'static str,
+    /// Of a balance what was granted, or what was spent if that is more.
     pub limit: u64,
-    /// As it is stored, above the limit too.
+    /// As it is stored, above the limit too. Of a token bucket what is missing until it is full; of concurrency the
+    /// requests under way.
     pub used: u64,
     pub remaining: u64,
+    /// Until all of it is free again if nothing else comes: the end of the window, a full bucket, the last lease. 0
+    /// where time does not help.
     pub reset_ms: u64,
+    /// 0 for algorithms without a window.
     pub window_ms: u64,
     /// Counted and reported, and never refuses.
     pub shadow: bool,
@@ -111,7 +118,11 @@ impl Quota {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
             metric: row.limit.count.metric(),
-            limit: row.amount,
+            algorithm: row.limit.shape.name(),
+            limit: match row.limit.shape {
+                Shape::Balance => gauge.used.saturating_add(gauge.remaining),
+                _ => row.amount,
+            },
             used: gauge.used,
             remaining: gauge.remaining,
             reset_ms: gauge.reset_ms,

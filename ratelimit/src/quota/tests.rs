@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod limits;
 mod mid_stream;
 mod overrides;
 mod service;

@@ -1,4 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod counting;
+mod dimensions;
+
 use tokengate_api::ReservationId;
 
 use super::*;
