@@ -12,6 +12,7 @@ pub mod http;
 pub mod limits;
 pub mod metrics;
 pub mod openapi;
+pub mod overrides;
 pub mod policy;
 pub mod quiet;
 pub mod quota;

@@ -2,8 +2,11 @@
 
 mod explain;
 mod extend;
+mod operate;
+mod overriding;
 mod reserve;
 mod settle;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -13,9 +16,15 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
+pub use operate::{
+    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, ResetAnswer, ResetRequest,
+    TopUpAnswer, TopUpRequest,
+};
+pub use overriding::{OverrideRequest, OverridesAnswer};
 pub use settle::SettleError;
 
 use crate::clock::Clock;
+use crate::overrides::Overrides;
 use crate::policy::Policy;
 use crate::release_queue::ReleaseQueue;
 use crate::store::Store;
@@ -26,6 +35,7 @@ pub const STORE_TIME: Duration = Duration::from_millis(800);
 
 pub struct Quota {
     policy: ArcSwap<Policy>,
+    overrides: ArcSwap<Overrides>,
     store: Arc<dyn Store>,
     releases: ReleaseQueue,
     clock: Arc<dyn Clock>,
@@ -36,7 +46,8 @@ impl Quota {
     /// The store has a clock of its own; this one places it among a calendar's boundaries.
     pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue, clock: Arc<dyn Clock>) -> Self {
         let policy = ArcSwap::from_pointee(policy);
-        Self { policy, store, releases, clock, telemetry: Telemetry::default() }
+        let overrides = ArcSwap::default();
+        Self { policy, overrides, store, releases, clock, telemetry: Telemetry::default() }
     }
 
     /// Tells these metrics and events instead of nobody.

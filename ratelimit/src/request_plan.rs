@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tokengate_api::{Metric, ModelInfo, Reason, ReserveRequest};
 
 use crate::limits::{MAX_AMOUNT, Rates};
+use crate::overrides::Overrides;
 use crate::policy::{Count, DEFAULT_OUTPUT_TOKENS, Identity, Limit, Policy, WhenTight, default_output};
 use crate::store::{Charge, Clamp, Hold, Meter};
 use crate::subject::{Subject, Who, applying};
@@ -35,7 +36,12 @@ pub struct Label {
 ///
 /// # Errors
 /// The reason to deny with: the caller or the model is unknown, or the plan does not contain the model.
-pub fn plan_request(policy: &Policy, request: &ReserveRequest, now_ms: u64) -> Result<RequestPlan, Reason> {
+pub fn plan_request(
+    policy: &Policy,
+    overrides: &Overrides,
+    request: &ReserveRequest,
+    now_ms: u64,
+) -> Result<RequestPlan, Reason> {
     let Who { identity, key } = Who::of(policy, request)?;
     let plan = policy.plans.get(&identity.plan).ok_or(Reason::InvalidIdentity)?;
     let model = match request.model.as_deref() {
@@ -60,7 +66,7 @@ pub fn plan_request(policy: &Policy, request: &ReserveRequest, now_ms: u64) -> R
     };
     let mut charges = Vec::new();
     let mut labels = Vec::new();
-    for (limit, amount) in applying(policy, &subject) {
+    for (limit, amount) in applying(policy, overrides, &subject, now_ms) {
         charges.push(Charge {
             meter: meter(limit, amount, &subject, now_ms),
             rates: model.map_or(Rates::REQUESTS, |model| limit.rates(model)),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use tokengate_api::{Reason, ReserveRequest};
 
+use crate::overrides::Overrides;
 use crate::policy::{Dimension, Identity, IdentityError, Limit, Policy};
 use crate::store::BucketId;
 use crate::tag::Tag;
@@ -76,7 +77,12 @@ impl<'a> Subject<'a> {
     }
 
     pub fn bucket(&self, limit: &Limit) -> BucketId {
-        let values: Vec<_> = limit.per.iter().map(|dimension| self.value(*dimension)).collect();
+        let value = |dimension: &Dimension| match (dimension, self.value(*dimension), &self.identity.user) {
+            // A user may be called as a machine's key is.
+            (Dimension::User, Some(user), Some(_)) => Some(Cow::Owned(format!("user:{user}"))),
+            (_, value, _) => value,
+        };
+        let values: Vec<_> = limit.per.iter().map(value).collect();
         let subject = Tag::of("bucket", values.iter().map(Option::as_deref));
         BucketId { shared: limit.is_shared(), limit: limit.tag, subject }
     }
@@ -98,14 +104,31 @@ impl<'a> Subject<'a> {
 }
 
 /// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
-pub fn applying<'p>(policy: &'p Policy, subject: &Subject<'_>) -> impl Iterator<Item = (&'p Limit, u64)> {
+pub fn applying<'p>(
+    policy: &'p Policy,
+    overrides: &'p Overrides,
+    subject: &Subject<'_>,
+    now_ms: u64,
+) -> impl Iterator<Item = (&'p Limit, u64)> {
     let with_model = subject.model.is_some();
     let Identity { plan, tenant, .. } = subject.identity.clone();
     policy
         .limits
         .iter()
         .filter(move |limit| with_model || limit.applies_without_model())
-        .filter_map(move |limit| Some((limit, limit.amount_for(&plan, &tenant)?)))
+        .filter_map(move |limit| Some((limit, amount_for(limit, overrides, &plan, &tenant, now_ms)?)))
+}
+
+/// What a limit admits: an override takes the place of what the policy says, where that says something.
+pub fn amount_for(
+    limit: &Limit,
+    overrides: &Overrides,
+    plan: &str,
+    tenant: &str,
+    now_ms: u64,
+) -> Option<u64> {
+    let amount = limit.amount_for(plan, tenant)?;
+    Some(overrides.find(tenant, &limit.name, now_ms).map_or(amount, |one| one.amount))
 }
 
 /// An address as it is counted: IPv6 by its /64, of which one customer has at least one. What is no address

@@ -339,6 +339,54 @@ fn follows_sighup_and_writes_usage_events() {
     assert!(!log.contains("hunter2") && !log.contains("0perator"), "{log}");
 }
 
+/// What operators change is in the log, and nothing secret is.
+#[test]
+fn changes_by_hand_are_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let more = r#"
+  - {name: credit, per: [tenant], count: tokens, algorithm: balance}"#;
+    let limits = POLICY.trim_end().replace("limits: [", "limits:\n  - ").replace("limit: 9}]", "limit: 9}");
+    std::fs::write(path("policy.yaml"), format!("version: \"1\"{limits}{more}\n")).unwrap();
+    let settings = format!("{SERVICE}policy: {}\n", path("policy.yaml").display());
+    std::fs::write(path("service.yaml"), settings).unwrap();
+    let mut command = program();
+    command.args(["serve", "--config", path("service.yaml").to_str().unwrap()]);
+    let running = Running::start(command);
+    let bucket = |limit: &str| format!(r#""bucket":{{"tenant":"t","limit":"{limit}"}}"#);
+    for (method, to, body) in [
+        ("POST", "/v1/balances/top-up", format!("{{{},\"grant_id\":\"g7\",\"amount\":5}}", bucket("credit"))),
+        ("POST", "/v1/buckets/reset", format!("{{{}}}", bucket("rpm"))),
+        (
+            "POST",
+            "/v1/corrections",
+            format!("{{{},\"id\":\"c7\",\"change\":\"charge\",\"amount\":2}}", bucket("rpm")),
+        ),
+        ("POST", "/v1/overrides", r#"{"tenant":"t","limit":"rpm","amount":3,"for_ms":60000}"#.to_owned()),
+        ("DELETE", "/v1/overrides?tenant=t&limit=rpm", String::new()),
+    ] {
+        let answer = http(&running.admin, &call(method, to, "0perator", &body));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{to}: {answer}");
+        let refused = http(&running.admin, &call(method, to, "wrong", &body));
+        assert!(refused.starts_with("HTTP/1.1 401"), "{to}: {refused}");
+    }
+    let (_, log) = running.stop("-TERM");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains(" audit: ")).collect();
+    assert_eq!(lines.len(), 5, "{log}");
+    for (line, parts) in lines.iter().zip([
+        ["balance topped up", "limit=\"credit\"", "grant_id=\"g7\"", "amount=5"],
+        ["bucket reset", "limit=\"rpm\"", "tenant=\"t\"", "existed=false"],
+        ["bucket corrected", "id=\"c7\"", "change=Charge", "amount=2"],
+        ["override set", "tenant=\"t\"", "limit=\"rpm\"", "amount=3"],
+        ["override removed", "tenant=\"t\"", "limit=\"rpm\"", "audit"],
+    ]) {
+        for part in parts {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+    assert!(!log.contains("0perator"), "{log}");
+}
+
 /// The file is looked at without being told, too.
 #[test]
 fn finds_a_changed_policy_by_itself() {

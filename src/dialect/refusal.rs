@@ -243,9 +243,7 @@ fn over_limit(
         Metric::Requests => format!("{amount} requests"),
         Metric::Tokens => format!("{amount} tokens"),
         Metric::Cost => dollars(amount),
-        Metric::Other if *reason == Reason::ConcurrencyLimitExceeded => {
-            format!("{amount} requests at a time")
-        }
+        Metric::Concurrency => format!("{amount} requests at a time"),
         Metric::Other => format!("{amount} units"),
     };
     let per = if limit.window_ms == 0 { String::new() } else { format!(" per {}", window(limit.window_ms)) };

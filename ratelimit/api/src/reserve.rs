@@ -151,7 +151,29 @@ pub enum Metric {
     Tokens,
     /// Nano-dollars.
     Cost,
+    /// Requests under way.
+    Concurrency,
     /// A metric of a newer service.
     #[serde(other)]
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_metric_of_a_newer_service_can_be_read() {
+        for (word, expected) in [
+            ("requests", Metric::Requests),
+            ("tokens", Metric::Tokens),
+            ("cost", Metric::Cost),
+            ("concurrency", Metric::Concurrency),
+            ("something_new", Metric::Other),
+        ] {
+            assert_eq!(serde_json::from_value::<Metric>(word.into()).unwrap(), expected);
+        }
+        assert_eq!(serde_json::to_value(Metric::Concurrency).unwrap(), "concurrency");
+    }
 }

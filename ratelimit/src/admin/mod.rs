@@ -1,5 +1,7 @@
-//! The port for operators: health, metrics, and how a tenant stands. Not meant for the world.
+//! The port for operators: health, metrics, how a tenant stands, and what they change by hand. Not meant for the
+//! world.
 
+mod actions;
 mod explain;
 mod health;
 mod metrics;
@@ -8,19 +10,26 @@ mod openapi;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use serde_json::Value;
 
 use crate::http::{Asked, Token, check_token, method_not_allowed, not_found};
 use crate::openapi::{Content, Operation, Route, routed};
-use crate::quota::{Explanation, Quota};
+use crate::overrides::Override;
+use crate::quota::{
+    CorrectionAnswer, CorrectionRequest, Explanation, HoldsAnswer, OverrideRequest, OverridesAnswer, Quota,
+    ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
+};
 
 /// Open without a token: what probes ask.
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const OPEN: [&str; 2] = [HEALTH, READY];
+/// The largest body of an action, in bytes.
+const LARGEST_BODY: usize = 16 * 1024;
 
 /// The endpoints of operators.
 pub fn routes() -> Vec<Route<Arc<Quota>>> {
@@ -50,6 +59,60 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
         .query("plan", false, "Needed when the tenant has keys of several plans.")
         .gives::<Explanation>("The limits with what is used, and the open holds.")
         .by(get(explain::explain)),
+        Operation::new(
+            Method::GET,
+            "/v1/holds",
+            "holds",
+            "The oldest reservations of a tenant that are not settled yet",
+        )
+        .query("tenant", true, "As the policy names it.")
+        .query("most", false, "How many to list: 1 to 1000, else 100.")
+        .gives::<HoldsAnswer>("How many there are, and the oldest.")
+        .by(get(actions::holds)),
+        Operation::new(
+            Method::GET,
+            "/v1/overrides",
+            "overrides",
+            "Amounts that are set for one tenant for a while",
+        )
+        .gives::<OverridesAnswer>("Those in force.")
+        .by(get(actions::overrides)),
+        Operation::new(
+            Method::POST,
+            "/v1/overrides",
+            "setOverride",
+            "Set what a limit admits to one tenant for a while",
+        )
+        .takes::<OverrideRequest>()
+        .gives::<Override>("As it was set; this instance follows it at once, others within 5 s.")
+        .by(post(actions::set_override)),
+        Operation::new(Method::DELETE, "/v1/overrides", "removeOverride", "End an override before its time")
+            .query("tenant", true, "As the policy names it.")
+            .query("limit", true, "Name of the limit.")
+            .gives::<OverridesAnswer>("Those that are left.")
+            .by(delete(actions::remove_override)),
+        Operation::new(
+            Method::POST,
+            "/v1/balances/top-up",
+            "topUp",
+            "Add to a prepaid balance, once per grant",
+        )
+        .takes::<TopUpRequest>()
+        .gives::<TopUpAnswer>("The balance; 409 when the grant was there with another amount.")
+        .by(post(actions::top_up)),
+        Operation::new(Method::POST, "/v1/buckets/reset", "reset", "Forget what a bucket has counted")
+            .takes::<ResetRequest>()
+            .gives::<ResetAnswer>("Whether there was something to forget.")
+            .by(post(actions::reset)),
+        Operation::new(
+            Method::POST,
+            "/v1/corrections",
+            "correct",
+            "Give back or charge an amount now, for a charge that can no longer be settled",
+        )
+        .takes::<CorrectionRequest>()
+        .gives::<CorrectionAnswer>("How the bucket stands; 409 when the id was there for something else.")
+        .by(post(actions::correct)),
         Operation::new(Method::GET, "/v1/version", "version", "Which program runs, by which policy")
             .gives::<health::Version>("Version, commit and policy.")
             .by(get(health::version)),
@@ -61,6 +124,7 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>) -> Router {
     routed(routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(from_fn_with_state(Asked::but_on(&OPEN, token), check_token))
         .with_state(quota)
 }

@@ -63,7 +63,8 @@ pub struct ServeArgs {
     )]
     pub token: Option<Secret>,
 
-    /// Where operators look: /healthz, /readyz, /metrics, /openapi.json, /v1/explain.
+    /// Where operators look and change things by hand: /healthz, /readyz, /metrics, /openapi.json, /v1/explain and
+    /// what docs/service.md lists.
     #[arg(
         long,
         value_name = "ADDRESS:PORT",

@@ -100,6 +100,10 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
     let quota = Arc::new(
         Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)).with_telemetry(telemetry),
     );
+    if let Err(error) = quota.refresh_overrides().await {
+        warn!(%error, "the overrides could not be read yet: tenants have what the policy says");
+    }
+    tokio::spawn(crate::overrides::follow(Arc::clone(&quota)));
     if let Some(watch) = watch {
         let quota = Arc::clone(&quota);
         tokio::spawn(watch.run(Arc::clone(&metrics), move || longest_window_ms(&quota.policy())));

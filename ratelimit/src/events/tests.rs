@@ -19,8 +19,8 @@ use crate::metrics::Metrics;
 use crate::store::HeldRecord;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement, Store,
-    StoreError, TopUp, ToppedUp,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
+    Reserved, Settlement, Store, StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 use crate::telemetry::Telemetry;
@@ -144,6 +144,22 @@ impl Store for Doubtful {
 
     async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError> {
         self.0.reset(account, bucket, within).await
+    }
+
+    async fn open_holds(&self, account: Tag, most: usize, within: Duration) -> Result<OpenHolds, StoreError> {
+        self.0.open_holds(account, most, within).await
+    }
+
+    async fn amend(&self, amendment: &Amendment, within: Duration) -> Result<Amended, StoreError> {
+        self.0.amend(amendment, within).await
+    }
+
+    async fn notes(&self, within: Duration) -> Result<Vec<String>, StoreError> {
+        self.0.notes(within).await
+    }
+
+    async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError> {
+        self.0.note(name, text, within).await
     }
 
     async fn ping(&self, within: Duration) -> Result<(), StoreError> {

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
@@ -7,6 +10,7 @@ use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, Settl
 
 use super::{Api, ApiError};
 use crate::metrics::Overload;
+use crate::quota::Quota;
 
 /// Of dialects and endpoints, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -18,21 +22,39 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
-        let Ok(body) = tokio::time::timeout(api.body_time, Bytes::from_request(request, api)).await else {
+        let read = read(request, api.body_time).await;
+        if matches!(&read, Err(error) if error.status == StatusCode::REQUEST_TIMEOUT) {
             api.quota.telemetry().metrics.refused_call(Overload::SlowBody);
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "", "the body did not come in time"));
-        };
-        let body = body.map_err(|rejection| {
-            let status = rejection.status();
-            let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
-                "the body is too large"
-            } else {
-                "the body could not be read"
-            };
-            ApiError::new(status, "", message)
-        })?;
-        json(&body).map(Self)
+        }
+        read
     }
+}
+
+/// What operators send.
+impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &Arc<Quota>) -> Result<Self, ApiError> {
+        read(request, OPERATORS_TIME).await
+    }
+}
+
+const OPERATORS_TIME: Duration = Duration::from_secs(5);
+
+async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<JsonBody<T>, ApiError> {
+    let Ok(body) = tokio::time::timeout(time, Bytes::from_request(request, &())).await else {
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "", "the body did not come in time"));
+    };
+    let body = body.map_err(|rejection| {
+        let status = rejection.status();
+        let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
+            "the body is too large"
+        } else {
+            "the body could not be read"
+        };
+        ApiError::new(status, "", message)
+    })?;
+    json(&body).map(JsonBody)
 }
 
 fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {

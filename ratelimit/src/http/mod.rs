@@ -24,6 +24,7 @@ use tokengate_api::{
 };
 
 pub use auth::{Asked, Token, check as check_token};
+pub use body::JsonBody;
 pub use error::{ApiError, ErrorBody, method_not_allowed, not_found};
 pub use server::serve;
 

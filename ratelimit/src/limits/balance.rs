@@ -41,6 +41,10 @@ impl Counter for Balance {
         self.0.spent = self.0.spent.saturating_add(amount).min(MAX_AMOUNT);
     }
 
+    fn give_back(&mut self, amount: u64) {
+        self.0.spent = self.0.spent.saturating_sub(amount);
+    }
+
     fn wait(&self, _: u64) -> Wait {
         Wait::Unknown
     }

@@ -86,6 +86,8 @@ pub(super) trait Counter {
     fn refund(&mut self, id: &ReservationId, mark: &Mark, amount: u64);
     /// Adds what was used beyond the hold, to the window of now.
     fn excess(&mut self, amount: u64);
+    /// Takes an amount off what is counted now, whoever was charged with it; at most all of it.
+    fn give_back(&mut self, amount: u64);
     /// How long an amount has to wait that does not fit now.
     fn wait(&self, amount: u64) -> Wait;
     fn gauge(&self) -> Gauge;
@@ -230,6 +232,11 @@ impl Bucket {
     /// Adds what was used beyond the hold, to the window of now.
     pub fn excess(&mut self, amount: u64) {
         self.counter_mut().excess(amount);
+    }
+
+    /// An operator's correction: takes an amount off what is counted now, at most all of it. Slots have no amounts.
+    pub fn give_back(&mut self, amount: u64) {
+        self.counter_mut().give_back(amount);
     }
 
     /// When the amount fits if nothing else changes.

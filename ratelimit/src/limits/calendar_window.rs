@@ -77,6 +77,12 @@ impl Counter for CalendarWindow {
         }
     }
 
+    fn give_back(&mut self, amount: u64) {
+        if let Some(window) = &mut self.window {
+            window.used = window.used.saturating_sub(amount);
+        }
+    }
+
     fn wait(&self, amount: u64) -> Wait {
         if amount > self.limit { Wait::Never } else { Wait::Ms(self.left_ms()) }
     }

@@ -77,6 +77,8 @@ impl Counter for Concurrency {
     /// A request cannot use more than its slot.
     fn excess(&mut self, _: u64) {}
 
+    fn give_back(&mut self, _: u64) {}
+
     fn wait(&self, amount: u64) -> Wait {
         if amount > self.limit { Wait::Never } else { Wait::Estimate(TRY_AGAIN_MS) }
     }

@@ -79,6 +79,10 @@ impl Counter for FixedWindow {
         self.window.add(amount);
     }
 
+    fn give_back(&mut self, amount: u64) {
+        self.window.used = self.window.used.saturating_sub(amount);
+    }
+
     fn wait(&self, amount: u64) -> Wait {
         if amount > self.limit { Wait::Never } else { Wait::Ms(self.left_ms()) }
     }

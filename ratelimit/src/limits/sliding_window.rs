@@ -104,6 +104,17 @@ impl Counter for SlidingWindow {
         }
     }
 
+    /// From the oldest sub-windows on: what stays, stays counted the longest.
+    fn give_back(&mut self, amount: u64) {
+        let mut left = amount;
+        for slot in &mut self.ring.slots {
+            let taken = left.min(*slot);
+            *slot -= taken;
+            left -= taken;
+            self.ring.total = self.ring.total.saturating_sub(taken);
+        }
+    }
+
     fn wait(&self, amount: u64) -> Wait {
         if amount > self.limit {
             return Wait::Never;

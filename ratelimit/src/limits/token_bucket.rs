@@ -251,6 +251,11 @@ impl Counter for TokenBucket {
         self.level.take(amount);
     }
 
+    fn give_back(&mut self, amount: u64) {
+        let refund = signed(self.level.scaled(amount));
+        self.level.level = self.level.level.saturating_add(refund).min(self.level.full());
+    }
+
     fn wait(&self, amount: u64) -> Wait {
         if amount > self.level.limit {
             return Wait::Never;

@@ -26,7 +26,7 @@ macro_rules! label_values {
 
 label_values! {
     /// What was asked of the store.
-    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", Ping => "ping" }
+    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", OpenHolds => "open_holds", Amend => "amend", Notes => "notes", Ping => "ping" }
 }
 
 label_values! {

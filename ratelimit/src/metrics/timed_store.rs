@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{Metrics, StoreCall, StoreOutcome};
 use crate::store::{
-    BucketId, Closed, Explained, Extended, Extension, Hold, Meter, Reserved, Settlement, Store, StoreError,
-    TopUp, ToppedUp,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Meter, OpenHolds, Reserved,
+    Settlement, Store, StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -81,6 +81,34 @@ impl Store for TimedStore {
         let since = Instant::now();
         let answer = self.store.reset(account, bucket, within).await;
         self.took(StoreCall::Reset, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn open_holds(&self, account: Tag, most: usize, within: Duration) -> Result<OpenHolds, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.open_holds(account, most, within).await;
+        self.took(StoreCall::OpenHolds, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn amend(&self, amendment: &Amendment, within: Duration) -> Result<Amended, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.amend(amendment, within).await;
+        self.took(StoreCall::Amend, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn notes(&self, within: Duration) -> Result<Vec<String>, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.notes(within).await;
+        self.took(StoreCall::Notes, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError> {
+        let since = Instant::now();
+        let answer = self.store.note(name, text, within).await;
+        self.took(StoreCall::Notes, since, answer.as_ref().err());
         answer
     }
 

@@ -48,7 +48,7 @@ impl Count {
             Self::Requests | Self::Attempts => Metric::Requests,
             Self::Tokens | Self::InputTokens | Self::OutputTokens => Metric::Tokens,
             Self::Cost => Metric::Cost,
-            Self::InFlight => Metric::Other,
+            Self::InFlight => Metric::Concurrency,
         }
     }
 

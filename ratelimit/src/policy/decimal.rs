@@ -6,7 +6,7 @@ use super::yaml::Value;
 use crate::limits::MAX_AMOUNT;
 
 /// Decimals of nano-dollars.
-const NANO_DOLLARS: u32 = 9;
+pub const NANO_DOLLARS: u32 = 9;
 
 /// `text` × 10^`places`; nothing when it is not a plain decimal number, has more places, or is above 2^52.
 pub fn scaled(text: &str, places: u32) -> Option<u64> {

@@ -53,6 +53,11 @@ pub use watch::{Poll, Watch};
 use crate::limits::Rates;
 use secret::Secret;
 
+/// Dollars as a decimal text, as whole nano-dollars; nothing when it is not one.
+pub fn nano_dollars(text: &str) -> Option<u64> {
+    decimal::scaled(text, decimal::NANO_DOLLARS)
+}
+
 /// Tokens to hold per choice when neither the client nor the model says anything.
 pub const DEFAULT_OUTPUT_TOKENS: u64 = 1024;
 /// The most limits one request may have to pass.

@@ -69,6 +69,18 @@ impl Shape {
         }
     }
 
+    /// As answers name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::FixedWindow { .. } => "fixed_window",
+            Self::CalendarWindow(_) => "calendar",
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::TokenBucket { .. } => "token_bucket",
+            Self::Concurrency { .. } => "concurrency",
+            Self::Balance => "balance",
+        }
+    }
+
     pub fn is_calendar(&self) -> bool {
         matches!(self, Self::CalendarWindow(_))
     }

@@ -6,7 +6,7 @@ use tokengate_api::Metric;
 
 use super::{Quota, STORE_TIME};
 use crate::limits::Gauge;
-use crate::policy::{Caller, Dimension, Identity, Limit, Policy};
+use crate::policy::{Caller, Dimension, Identity, Limit, Policy, Shape};
 use crate::request_plan::meter;
 use crate::store::StoreError;
 use crate::subject::{Subject, applying};
@@ -34,14 +34,23 @@ pub struct ExplainedLimit {
     pub name: String,
     pub scope: BTreeMap<String, String>,
     pub metric: Metric,
+    /// `fixed_window`, `calendar`, `sliding_window`, `token_bucket`, `concurrency` or `balance`.
+    pub algorithm: &'static str,
+    /// Of a balance what was granted, or what was spent if that is more.
     pub limit: u64,
-    /// As it is stored, above the limit too.
+    /// As it is stored, above the limit too. Of a token bucket what is missing until it is full; of concurrency the
+    /// requests under way.
     pub used: u64,
     pub remaining: u64,
+    /// Until all of it is free again if nothing else comes: the end of the window, a full bucket, the last lease. 0
+    /// where time does not help.
     pub reset_ms: u64,
+    /// 0 for algorithms without a window.
     pub window_ms: u64,
     /// Counted and reported, and never refuses.
     pub shadow: bool,
+    /// Until when an override sets `limit`, milliseconds since the Unix epoch; null where the policy does.
+    pub override_until: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -97,8 +106,10 @@ impl Quota {
         let plan = one_plan(&policy, asked, &keys)?;
         let user = asked.user.map(str::to_owned);
         let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
-        let rows = rows(&policy, asked, &identity, &keys, model);
-        let now_ms = self.clock.now_ms();
+        let (now_ms, overrides) = (self.clock.now_ms(), self.overrides.load_full());
+        let rows = rows(&policy, asked, &identity, &keys, model, |subject| {
+            applying(&policy, &overrides, subject, now_ms).collect()
+        });
         let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
         let meters: Vec<_> = rows.iter().map(meter_of).collect();
         let account = Tag::account(asked.tenant);
@@ -107,12 +118,20 @@ impl Quota {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
             metric: row.limit.count.metric(),
-            limit: row.amount,
+            algorithm: row.limit.shape.name(),
+            limit: match row.limit.shape {
+                Shape::Balance => gauge.used.saturating_add(gauge.remaining),
+                _ => row.amount,
+            },
             used: gauge.used,
             remaining: gauge.remaining,
             reset_ms: gauge.reset_ms,
             window_ms: row.limit.shape.window_ms().unwrap_or(0),
             shadow: !row.limit.enforces(),
+            override_until: overrides
+                .find(asked.tenant, &row.limit.name, now_ms)
+                .map(|one| one.until)
+                .filter(|_| !row.limit.is_shared()),
         };
         Ok(Explanation {
             policy_version: policy.version.clone(),
@@ -134,6 +153,7 @@ fn rows<'a>(
     identity: &'a Identity,
     keys: &[(&'a str, &'a Caller)],
     model: Option<&'a str>,
+    applying: impl Fn(&Subject<'_>) -> Vec<(&'a Limit, u64)>,
 ) -> Vec<Row<'a>> {
     let of_plan =
         |(_, caller): &&(&str, &Caller)| caller.plan == identity.plan || caller.asserts.plan.is_some();
@@ -154,7 +174,7 @@ fn rows<'a>(
         let keys = if by_key { keys.as_slice() } else { &[None] };
         keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
     };
-    applying(policy, &one).flat_map(rows_of).collect()
+    applying(&one).into_iter().flat_map(rows_of).collect()
 }
 
 fn one_plan(policy: &Policy, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {

@@ -26,14 +26,14 @@ impl Quota {
     async fn decide(&self, request: &ReserveRequest) -> ReserveResponse {
         let policy = self.policy();
         let answer = answer(&policy);
-        let mut plan = match plan_request(&policy, request, self.clock.now_ms()) {
+        let mut plan = match plan_request(&policy, &self.overrides.load(), request, self.clock.now_ms()) {
             Ok(plan) => plan,
             Err(reason) => return ReserveResponse { reason: Some(reason), ..answer },
         };
         let answer = ReserveResponse { model: plan.model.clone(), ..answer };
         let mut reserved = self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await;
         if reserved == Err(StoreError::Boundary)
-            && let Ok(again) = plan_request(&policy, request, self.clock.now_ms())
+            && let Ok(again) = plan_request(&policy, &self.overrides.load(), request, self.clock.now_ms())
         {
             // The calendar has turned since the plan was made.
             plan = again;

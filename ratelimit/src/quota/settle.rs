@@ -73,8 +73,9 @@ impl Quota {
     /// With what the reserve in it, if there is one, would have held. Nothing when neither `account` nor `reserve`
     /// tells whose reservation it is.
     fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<(Settlement, Option<HeldRecord>)> {
-        let plan =
-            item.reserve.as_ref().and_then(|request| plan_request(policy, request, self.clock.now_ms()).ok());
+        let plan = item.reserve.as_ref().and_then(|request| {
+            plan_request(policy, &self.overrides.load(), request, self.clock.now_ms()).ok()
+        });
         let by_key = || {
             let who = Who::of(policy, item.reserve.as_ref()?).ok()?;
             Some(Tag::account(&who.identity.tenant))

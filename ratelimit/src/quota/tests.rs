@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod limits;
 mod mid_stream;
+mod overrides;
 mod service;
 mod telling;
 
@@ -15,8 +17,8 @@ use super::*;
 use crate::clock::{ManualClock, SystemClock};
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement,
-    StoreError, TopUp, ToppedUp,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
+    Reserved, Settlement, StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -303,6 +305,22 @@ impl Store for Broken {
     }
 
     async fn reset(&self, _: Tag, _: BucketId, _: Duration) -> Result<bool, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn open_holds(&self, _: Tag, _: usize, _: Duration) -> Result<OpenHolds, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn amend(&self, _: &Amendment, _: Duration) -> Result<Amended, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn notes(&self, _: Duration) -> Result<Vec<String>, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn note(&self, _: Tag, _: Option<&str>, _: Duration) -> Result<(), StoreError> {
         Err(StoreError::Timeout)
     }
 

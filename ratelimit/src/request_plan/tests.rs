@@ -1,4 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod counting;
+mod dimensions;
+
 use tokengate_api::ReservationId;
 
 use super::*;
@@ -44,7 +47,7 @@ fn request(key: char, model: Option<&str>) -> ReserveRequest {
 }
 
 fn plan(request: &ReserveRequest) -> Result<RequestPlan, Reason> {
-    plan_request(&Policy::parse("p", POLICY).unwrap(), request, 0)
+    plan_request(&Policy::parse("p", POLICY).unwrap(), &Overrides::default(), request, 0)
 }
 
 #[test]

@@ -9,11 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::decision::decide;
+use super::lifetimes::ms;
 use super::record::{Entry, Record};
 use super::settlement::Stored;
 use super::{
-    BucketId, Charge, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement,
-    Standing, Store, StoreError, TopUp, ToppedUp, Verdict,
+    AMENDMENT_LIFE, Amended, Amendment, BucketId, Change, Charge, Closed, Correction, Explained, Extended,
+    Extension, Hold, Lifetimes, Meter, OpenHold, OpenHolds, Reserved, Settlement, Standing, Store,
+    StoreError, TopUp, ToppedUp, Verdict,
 };
 use state::{Key, State};
 
@@ -196,6 +198,66 @@ impl Store for MemoryStore {
         let Some(old) = state.buckets.remove(&(account, bucket)) else { return Ok(false) };
         state.expiries.remove(&(old.until_ms, Key::Bucket(account, bucket)));
         Ok(old.until_ms > self.clock.now_ms())
+    }
+
+    async fn open_holds(
+        &self,
+        account: Tag,
+        most: usize,
+        _within: Duration,
+    ) -> Result<OpenHolds, StoreError> {
+        let now = self.clock.now_ms();
+        let mut oldest = Vec::new();
+        for ((owner, id), kept) in &self.lock().records {
+            if let Stored::Open(record) = &kept.value
+                && *owner == account
+                && kept.until_ms > now
+            {
+                let reserved_at_ms = kept.until_ms.saturating_sub(ms(self.lifetimes.record));
+                let (model, tokens) = (record.model, record.tokens());
+                oldest.push(OpenHold { id: id.clone(), model, tokens, reserved_at_ms });
+            }
+        }
+        oldest.sort_unstable_by(|a, b| (a.reserved_at_ms, &a.id).cmp(&(b.reserved_at_ms, &b.id)));
+        let total = oldest.len().try_into().unwrap_or(u64::MAX);
+        oldest.truncate(most);
+        Ok(OpenHolds { total, oldest })
+    }
+
+    async fn amend(&self, amendment: &Amendment, _within: Duration) -> Result<Amended, StoreError> {
+        let now = self.clock.now_ms();
+        let mut state = self.lock();
+        let Amendment { account, id, correction: Correction { meter, change } } = amendment;
+        let name = (meter.bucket.home(*account), *id);
+        let fingerprint = amendment.fingerprint();
+        state.amendments.retain(|_, (_, until_ms)| *until_ms > now);
+        match state.amendments.get(&name) {
+            Some((earlier, _)) if *earlier == fingerprint => return Ok(Amended::Already),
+            Some(_) => return Ok(Amended::Conflict),
+            None => {}
+        }
+        let mut bucket = state.open(*account, meter, now)?;
+        match change {
+            Change::Excess { amount } => bucket.excess(*amount),
+            Change::GiveBack { amount } => bucket.give_back(*amount),
+            Change::Refund { .. } => return Err(StoreError::Format),
+        }
+        state.keep_bucket(*account, meter.bucket, &bucket, now);
+        state.amendments.insert(name, (fingerprint, now.saturating_add(ms(AMENDMENT_LIFE))));
+        Ok(Amended::Done)
+    }
+
+    async fn notes(&self, _within: Duration) -> Result<Vec<String>, StoreError> {
+        Ok(self.lock().notes.values().cloned().collect())
+    }
+
+    async fn note(&self, name: Tag, text: Option<&str>, _within: Duration) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        match text {
+            Some(text) => state.notes.insert(name, text.to_owned()),
+            None => state.notes.remove(&name),
+        };
+        Ok(())
     }
 
     async fn ping(&self, _within: Duration) -> Result<(), StoreError> {

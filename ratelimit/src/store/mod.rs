@@ -21,7 +21,7 @@ use tokengate_api::ReservationId;
 
 pub use error::{MAX_CLOCK_DIFFERENCE, StoreError};
 pub use lifetimes::Lifetimes;
-pub use settlement::{Booking, Closing, Settlement};
+pub use settlement::{Booking, Change, Closing, Correction, Settlement};
 
 use crate::limits::{Account, Algorithm, Gauge, Rates, Wait};
 use crate::tag::Tag;
@@ -190,6 +190,63 @@ pub enum ToppedUp {
     TooMuch,
 }
 
+/// An operator's change of one bucket, once for each id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Amendment {
+    pub account: Tag,
+    /// Made from the id that the operator has chosen.
+    pub id: Tag,
+    /// [`Change::Excess`] or [`Change::GiveBack`].
+    pub correction: Correction,
+}
+
+impl Amendment {
+    /// Two amendments of one id are the same one, or a mistake.
+    fn fingerprint(&self) -> Tag {
+        let Correction { meter: Meter { bucket, .. }, change } = &self.correction;
+        let (word, amount) = match change {
+            Change::Excess { amount } => ("charge", amount),
+            Change::GiveBack { amount } => ("give back", amount),
+            Change::Refund { amount, .. } => ("refund", amount),
+        };
+        let parts =
+            [bucket.limit.to_string(), bucket.subject.to_string(), word.to_owned(), amount.to_string()];
+        Tag::of("amendment", parts.iter().map(|part| Some(part.as_str())))
+    }
+}
+
+/// What became of an [`Amendment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amended {
+    Done,
+    /// The same one was carried out before.
+    Already,
+    /// The id was there for another bucket or another amount; nothing changed.
+    Conflict,
+}
+
+/// How long the id of an [`Amendment`] is remembered.
+pub const AMENDMENT_LIFE: Duration = Duration::from_secs(30 * 86_400);
+
+/// A reservation that is not settled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenHold {
+    pub id: ReservationId,
+    pub model: Tag,
+    /// Held in all.
+    pub tokens: u64,
+    pub reserved_at_ms: u64,
+}
+
+/// The oldest open holds of a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenHolds {
+    /// How many there are, also those that are not listed.
+    pub total: u64,
+    /// Oldest first.
+    pub oldest: Vec<OpenHold>,
+}
+
 /// What became of a [`Settlement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
@@ -269,6 +326,18 @@ pub trait Store: Send + Sync + 'static {
     /// refunds then come out of what is charged later in the same window. Not for balances, whose grants would
     /// be lost.
     async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError>;
+
+    /// At most so many, the oldest.
+    async fn open_holds(&self, account: Tag, most: usize, within: Duration) -> Result<OpenHolds, StoreError>;
+
+    /// Changes a bucket by an operator's word. Repeating an amendment within [`AMENDMENT_LIFE`] is harmless.
+    async fn amend(&self, amendment: &Amendment, within: Duration) -> Result<Amended, StoreError>;
+
+    /// Everything that was noted, for all instances; what it says is told elsewhere.
+    async fn notes(&self, within: Duration) -> Result<Vec<String>, StoreError>;
+
+    /// Keeps a note under its name in the place of an earlier one; an absent text removes it.
+    async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError>;
 
     /// Whether the store answers at all.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;

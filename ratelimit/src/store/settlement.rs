@@ -53,6 +53,8 @@ pub enum Change {
     Refund { mark: Mark, amount: u64 },
     /// Into the current window, in full.
     Excess { amount: u64 },
+    /// Off what is counted now, whoever was charged with it.
+    GiveBack { amount: u64 },
 }
 
 /// What is stored under an id.

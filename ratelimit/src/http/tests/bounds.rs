@@ -10,8 +10,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::store::{
-    BucketId, Closed, Explained, Extended, Extension, Hold, Meter, Reserved, Settlement, StoreError, TopUp,
-    ToppedUp,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Meter, OpenHolds, Reserved,
+    Settlement, StoreError, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -73,6 +73,22 @@ impl Store for Gate {
 
     async fn reset(&self, account: Tag, bucket: BucketId, within: Duration) -> Result<bool, StoreError> {
         self.store.reset(account, bucket, within).await
+    }
+
+    async fn open_holds(&self, account: Tag, most: usize, within: Duration) -> Result<OpenHolds, StoreError> {
+        self.store.open_holds(account, most, within).await
+    }
+
+    async fn amend(&self, amendment: &Amendment, within: Duration) -> Result<Amended, StoreError> {
+        self.store.amend(amendment, within).await
+    }
+
+    async fn notes(&self, within: Duration) -> Result<Vec<String>, StoreError> {
+        self.store.notes(within).await
+    }
+
+    async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError> {
+        self.store.note(name, text, within).await
     }
 
     async fn ping(&self, within: Duration) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ mod bad_input;
 mod bounds;
 mod calls;
 mod extends;
+mod operators;
 mod redis;
 mod tokens;
 
@@ -67,6 +68,7 @@ impl Server {
 
 /// What a test server is made of.
 pub struct Setup {
+    pub policy: Policy,
     pub store: Arc<dyn Store>,
     pub bounds: Bounds,
     pub token: Option<&'static str>,
@@ -77,6 +79,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            policy: policy(),
             store: Arc::new(MemoryStore::new(Arc::new(SystemClock), Lifetimes::default())),
             bounds: Bounds::default(),
             token: None,
@@ -89,8 +92,8 @@ impl Default for Setup {
 pub async fn start(setup: Setup) -> Server {
     let releases = ReleaseQueue::default();
     tokio::spawn(releases.clone().run(setup.store.clone()));
-    let quota =
-        Quota::new(policy(), setup.store, releases, Arc::new(SystemClock)).with_telemetry(setup.telemetry);
+    let quota = Quota::new(setup.policy, setup.store, releases, Arc::new(SystemClock))
+        .with_telemetry(setup.telemetry);
     let quota = Arc::new(quota);
     let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,8 +116,12 @@ pub async fn in_memory() -> Server {
 }
 
 pub async fn on_redis(redis: &RedisServer) -> Server {
+    on_redis_with(redis, policy()).await
+}
+
+pub async fn on_redis_with(redis: &RedisServer, policy: Policy) -> Server {
     let store = RedisStore::connect(&redis.url, "t", Arc::new(SystemClock), Lifetimes::default()).await;
-    start(Setup { store: Arc::new(store.unwrap()), ..Setup::default() }).await
+    start(Setup { policy, store: Arc::new(store.unwrap()), ..Setup::default() }).await
 }
 
 pub async fn send(to: SocketAddr, http2: bool, request: Request<Full<Bytes>>) -> (StatusCode, Value) {

@@ -27,6 +27,10 @@ algorithms.B = {
     b.changed = b.changed or (amount > 0 and b.spent > 0)
     b.spent = math.max(b.spent - amount, 0)
   end,
+  give_back = function(b, amount)
+    b.changed = b.changed or (amount > 0 and b.spent > 0)
+    b.spent = math.max(b.spent - amount, 0)
+  end,
   wait = function()
     return -2
   end,

@@ -22,6 +22,7 @@ local id = string.sub(KEYS[1] or '', -32)
 --   charge(b, amount)      adds the amount whether it fits or not; returns the mark
 --   refund(b, text, at, amount)   the mark stands at `at`; returns X where the state is unreadable
 --   excess(b, amount)      adds what was used beyond the hold
+--   give_back(b, amount)   takes an amount off what is counted now, at most all of it
 --   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
 --   gauge(b)               used, remaining, reset in ms
 --   save(b)                writes the state with its time to live

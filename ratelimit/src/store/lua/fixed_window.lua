@@ -40,6 +40,10 @@ algorithms.F = {
       b.used = math.max(b.used - amount, 0)
     end
   end,
+  give_back = function(b, amount)
+    b.changed = b.changed or (amount > 0 and b.used > 0)
+    b.used = math.max(b.used - amount, 0)
+  end,
   wait = function(b)
     return math.max(b.start + b.length - now, 0)
   end,

@@ -19,5 +19,7 @@ redis.call('ZREVRANGEBYSCORE', key, '+inf', '-inf')
 redis.call('ZREM', key, 'x')
 redis.call('HSET', key, 'x', 1)
 redis.call('HGET', key, 'x')
+redis.call('HVALS', key)
+redis.call('HDEL', key, 'x')
 redis.call('UNLINK', key)
 return 1

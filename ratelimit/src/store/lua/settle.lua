@@ -1,5 +1,5 @@
--- Closes a reservation: corrects its buckets and leaves a tombstone. Books usage that had no hold, and closes
--- an id before its reserve, in the same way.
+-- Closes a reservation: corrects its buckets and leaves a tombstone. Books usage that had no hold, closes an id
+-- before its reserve, and carries out an operator's correction in the same way.
 --
 -- KEYS[1]   record of the reservation
 -- KEYS[2]   open holds of the tenant
@@ -9,7 +9,7 @@
 -- ARGV[3]   the tombstone
 -- ARGV[4]   its life, ms
 -- ARGV[5]   member of the open holds; empty for none
--- ARGV[6…]  per correction: 'R' refund or 'E' excess, amount (double), kind, limit, parameters, mark
+-- ARGV[6…]  per correction: 'R' refund, 'E' excess or 'G' give back, amount (double), kind, limit, parameters, mark
 --
 -- Answer: D done   ~ the record is another one by now: read it again   C clocks differ   X unreadable state
 
@@ -39,6 +39,11 @@ for i = 3, #KEYS do
   if change == 'E' then
     -- In full, above the limit too, whatever the age of the hold.
     b.algorithm.excess(b, amount)
+  elseif change == 'G' then
+    local failed = b.algorithm.give_back(b, amount)
+    if failed then
+      return failed
+    end
   else
     local failed = b.algorithm.refund(b, argument, b.past, amount)
     if failed then

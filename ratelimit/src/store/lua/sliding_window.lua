@@ -68,6 +68,20 @@ algorithms.S = {
       b.changed = b.changed or amount > 0
     end
   end,
+  give_back = function(b, amount)
+    -- From the oldest sub-windows on: what stays, stays counted the longest.
+    for place = 0, b.n do
+      local there = slot(b, place)
+      if not amount_like(there) then
+        return 'X'
+      end
+      local taken = math.min(amount, there)
+      if taken > 0 then
+        put_slot(b, place, there - taken)
+        b.total, amount, b.changed = math.max(b.total - taken, 0), amount - taken, true
+      end
+    end
+  end,
   wait = function(b, amount)
     local left = b.total
     for place = 0, b.n do

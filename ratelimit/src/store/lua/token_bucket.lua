@@ -167,6 +167,10 @@ algorithms.T = {
     end
   end,
   excess = take,
+  give_back = function(b, amount)
+    b.level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
+    b.changed = b.changed or amount > 0
+  end,
   wait = function(b, amount)
     return math.ceil((amount * b.den - b.level) / b.num)
   end,

@@ -34,6 +34,7 @@ impl MemoryStore {
             match change {
                 Change::Refund { mark, amount } => bucket.refund(id, mark, *amount),
                 Change::Excess { amount } => bucket.excess(*amount),
+                Change::GiveBack { amount } => bucket.give_back(*amount),
             }
             if bucket.state() != before {
                 buckets.insert(meter.bucket, bucket.state());

@@ -1,6 +1,6 @@
 //! What is kept, and until when.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokengate_api::ReservationId;
@@ -20,6 +20,9 @@ pub struct State {
     pub records: HashMap<(Tag, ReservationId), Kept<Stored>>,
     /// Amounts of the top-ups of a balance, by their ids. Never thrown away.
     pub grants: HashMap<(Tag, BucketId), HashMap<String, u64>>,
+    /// What operators' changes were, and until when that is remembered.
+    pub amendments: HashMap<(Tag, Tag), (Tag, u64)>,
+    pub notes: BTreeMap<Tag, String>,
     /// When what may be thrown away, soonest first; exactly one entry for everything above.
     pub expiries: BTreeSet<(u64, Key)>,
 }

@@ -28,6 +28,7 @@ pub fn correction(correction: &Correction) -> Vec<u8> {
     let (letter, amount, mark) = match &correction.change {
         Change::Refund { mark, amount } => (b'R', *amount, Some(mark)),
         Change::Excess { amount } => (b'E', *amount, None),
+        Change::GiveBack { amount } => (b'G', *amount, None),
     };
     let mut bytes = vec![letter];
     put_amount(&mut bytes, amount);

@@ -29,6 +29,16 @@ impl Keys {
         format!("{}:{{{account}}}:t", self.prefix)
     }
 
+    /// What an operator's change of a bucket was.
+    pub fn amendment(&self, home: Tag, id: Tag) -> String {
+        format!("{}:{{{home}}}:c:{id}", self.prefix)
+    }
+
+    /// One for all tenants.
+    pub fn notes(&self) -> String {
+        format!("{}:notes", self.prefix)
+    }
+
     /// Top-ups of a balance.
     pub fn grants(&self, account: Tag, bucket: BucketId) -> String {
         let home = bucket.home(account);
@@ -43,6 +53,13 @@ pub fn member(id: &ReservationId, model: Tag, tokens: Option<u64>) -> String {
         Some(tokens) => format!("{id}:{model}:{tokens}"),
         None => format!("{id}:{model}:"),
     }
+}
+
+/// Id, model and tokens of a member.
+pub fn member_parts(member: &str) -> Option<(ReservationId, Tag, u64)> {
+    let mut parts = member.split(':');
+    let id = ReservationId::try_from(parts.next()?.to_owned()).ok()?;
+    Some((id, Tag::parse(parts.next()?)?, parts.next()?.parse().ok()?))
 }
 
 /// Tokens of a member, when it belongs to the model.

@@ -1,5 +1,6 @@
 //! Counts in Redis 6.2 or newer, for any number of instances. Every decision is one Lua script.
 
+mod amend;
 mod answer;
 mod connect;
 mod extend;
@@ -29,8 +30,8 @@ use super::lifetimes::ms;
 use super::record;
 use super::settlement::Stored;
 use super::{
-    BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, Reserved, Settlement, Store,
-    StoreError, TopUp, ToppedUp, Verdict,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
+    Reserved, Settlement, Store, StoreError, TopUp, ToppedUp, Verdict,
 };
 use crate::clock::Clock;
 use crate::limits::Account;
@@ -268,6 +269,31 @@ impl Store for RedisStore {
         let key = self.keys.bucket(account, bucket);
         let delete = async { Ok(redis::cmd("UNLINK").arg(key).query_async(&mut connection).await?) };
         within(time, delete).await
+    }
+
+    async fn open_holds(&self, account: Tag, most: usize, time: Duration) -> Result<OpenHolds, StoreError> {
+        within(time, self.try_open_holds(account, most)).await
+    }
+
+    async fn amend(&self, amendment: &Amendment, time: Duration) -> Result<Amended, StoreError> {
+        within(time, self.try_amend(amendment)).await
+    }
+
+    async fn notes(&self, time: Duration) -> Result<Vec<String>, StoreError> {
+        let mut connection = self.connection.clone();
+        let read =
+            async { Ok(redis::cmd("HVALS").arg(self.keys.notes()).query_async(&mut connection).await?) };
+        within(time, read).await
+    }
+
+    async fn note(&self, name: Tag, text: Option<&str>, time: Duration) -> Result<(), StoreError> {
+        let mut connection = self.connection.clone();
+        let (key, field) = (self.keys.notes(), name.to_string());
+        let command = match text {
+            Some(text) => redis::cmd("HSET").arg(key).arg(field).arg(text).to_owned(),
+            None => redis::cmd("HDEL").arg(key).arg(field).to_owned(),
+        };
+        within(time, async { Ok(command.query_async::<()>(&mut connection).await?) }).await
     }
 
     async fn ping(&self, time: Duration) -> Result<(), StoreError> {
