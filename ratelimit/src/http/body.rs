@@ -3,7 +3,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
-use tokengate_api::{MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
+use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
 use super::{Api, ApiError};
 use crate::metrics::Overload;
@@ -104,11 +104,28 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What types alone do not say about a settle batch.
-pub fn check_settle(items: &[SettleItem]) -> Result<(), ApiError> {
+fn check_batch<T>(items: &[T]) -> Result<(), ApiError> {
     if items.len() > MAX_SETTLE_ITEMS {
         return Err(ApiError::bad("", format!("at most {MAX_SETTLE_ITEMS} items")));
     }
+    Ok(())
+}
+
+/// What types alone do not say about an extend batch.
+pub fn check_extend(items: &[ExtendItem]) -> Result<(), ApiError> {
+    check_batch(items)?;
+    match items.iter().position(|item| item.hold_output_tokens.is_none() && !item.lease) {
+        Some(index) => {
+            let message = "asks for nothing: give hold_output_tokens, or lease: true";
+            Err(ApiError::bad(format!("[{index}]"), message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What types alone do not say about a settle batch.
+pub fn check_settle(items: &[SettleItem]) -> Result<(), ApiError> {
+    check_batch(items)?;
     for (index, item) in items.iter().enumerate() {
         let needs_usage = matches!(item.outcome, Outcome::Used | Outcome::Estimated);
         if needs_usage && item.usage.is_none() {

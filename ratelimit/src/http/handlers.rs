@@ -1,8 +1,10 @@
 use axum::Json;
 use axum::extract::State;
-use tokengate_api::{ModelList, ReserveRequest, ReserveResponse, SettleItem, SettleResponse};
+use tokengate_api::{
+    ExtendItem, ExtendResponse, ModelList, ReserveRequest, ReserveResponse, SettleItem, SettleResponse,
+};
 
-use super::body::{JsonBody, check_reserve, check_settle};
+use super::body::{JsonBody, check_extend, check_reserve, check_settle};
 use super::{Api, ApiError};
 
 /// Models, for choosing a tokenizer and bounding the output.
@@ -33,5 +35,19 @@ pub async fn settle(
         Ok(Ok(response)) => Ok(Json(response)),
         Ok(Err(error)) => Err(ApiError::unavailable(error.to_string())),
         Err(_) => Err(ApiError::unavailable("the settle was not completed")),
+    }
+}
+
+/// Holds more output, or renews leases.
+pub async fn extend(
+    State(Api { quota, .. }): State<Api>,
+    JsonBody(items): JsonBody<Vec<ExtendItem>>,
+) -> Result<Json<ExtendResponse>, ApiError> {
+    check_extend(&items)?;
+    let extended = tokio::spawn(async move { quota.extend(&items).await });
+    match extended.await {
+        Ok(Ok(response)) => Ok(Json(response)),
+        Ok(Err(error)) => Err(ApiError::unavailable(error.to_string())),
+        Err(_) => Err(ApiError::unavailable("the extend was not completed")),
     }
 }

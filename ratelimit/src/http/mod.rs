@@ -19,8 +19,8 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use tokengate_api::{
-    MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH, SettleItem,
-    SettleResponse,
+    EXTEND_PATH, ExtendItem, ExtendResponse, MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest,
+    ReserveResponse, SETTLE_PATH, SettleItem, SettleResponse,
 };
 
 pub use auth::{Asked, Token, check as check_token};
@@ -78,6 +78,10 @@ pub fn routes() -> Vec<Route<Api>> {
             .takes::<Vec<SettleItem>>()
             .gives::<SettleResponse>("What became of each item.")
             .by(post(handlers::settle)),
+        Operation::new(Method::POST, EXTEND_PATH, "extend", "Hold more output or renew leases, at most 256")
+            .takes::<Vec<ExtendItem>>()
+            .gives::<ExtendResponse>("What became of each item; a refusal is an answer like any other.")
+            .by(post(handlers::extend)),
     ]
 }
 

@@ -43,6 +43,7 @@ async fn every_endpoint_is_described_and_every_description_is_served() {
         "get /openapi.json",
         "get /readyz",
         "get /v1/explain",
+        "post /v1/extend",
         "get /v1/models",
         "post /v1/reserve",
         "post /v1/settle",
@@ -53,7 +54,7 @@ async fn every_endpoint_is_described_and_every_description_is_served() {
     for endpoint in described {
         let (method, path) = endpoint.split_once(' ').unwrap();
         let to = match path {
-            "/v1/models" | "/v1/reserve" | "/v1/settle" => server.api,
+            "/v1/models" | "/v1/reserve" | "/v1/settle" | "/v1/extend" => server.api,
             _ => server.admin,
         };
         let method: Method = method.to_uppercase().parse().unwrap();
@@ -80,6 +81,12 @@ async fn bodies_and_answers_are_as_described() {
     let (status, answer) = post(api, "/v1/reserve", &bad).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     valid(&error("post", "/v1/reserve"), &answer);
+
+    let items = json!([{"id": ID, "account": held["account"], "hold_output_tokens": 45, "lease": true}]);
+    valid(&body_of("/v1/extend"), &items);
+    let (status, extended) = post(api, "/v1/extend", &items).await;
+    assert_eq!(status, StatusCode::OK);
+    valid(&answer_of("post", "/v1/extend", "200"), &extended);
 
     let items = json!([
         {"id": ID, "account": held["account"], "outcome": "used", "sent": true, "usage": {"input": 1},
