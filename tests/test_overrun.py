@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from openai import APIError
 
 from harness import chat
-from harness.http1 import Connection
+from harness.http1 import Connection, Response
+from harness.http2 import Http2, StreamReset
 from harness.oracle import oracle
 from harness.policy import Plan, Policy, Tenant
 from harness.stack import Stack, running
@@ -63,15 +66,15 @@ def answers(stack: Stack, status: str) -> int:
     return stack.envoy.stats(f"^{name}$").get(name, 0)
 
 
-def read_until_cut(connection: Connection) -> bytes:
-    """The body of an answer that has no end."""
-    head, body = connection.head(), b""
-    assert head.status == 200
+def read_until_cut(connection: Connection) -> Response:
+    """An answer that has no end."""
+    response = connection.head()
+    assert response.status == 200
     with pytest.raises(ConnectionError):
-        for piece in connection.pieces(head):
-            body += piece
+        for piece in connection.pieces(response):
+            response.body += piece
     connection.close()
-    return body
+    return response
 
 
 def test_ten_are_ten() -> None:
@@ -97,14 +100,52 @@ def test_a_refused_stream_ends_with_an_error_and_is_charged_what_was_delivered(s
     becomes(lambda: answers(stack, "deny"), before + 1)
     stack.holds(tenant, PROMPT + HELD)
     gate.open()
-    body = read_until_cut(connection)
-    # What is held is delivered, and then no more.
+    response = read_until_cut(connection)
+    assert_stopped(response.body)
+    stack.settles_to(tenant, PROMPT + HELD, requests=1)
+    [entry] = stack.envoy.logged(response)
+    assert (entry["decision"], entry["outcome"], entry["output_tokens"]) == ("stopped", "estimated", str(HELD))
+    assert stack.envoy.stats("tokengate_streams_stopped")["wasmcustom.tokengate_streams_stopped_model=gpt-4o"] > 0
+
+
+def assert_stopped(body: bytes) -> None:
+    """What is held was delivered, and then no more."""
     events = body.split(b"\n\n")
     assert events.pop() == b""
-    assert [event + b"\n\n" for event in events[:-1]] == [chat.delta_event(TEN)] * 20
+    assert [event + b"\n\n" for event in events[:-1]] == [chat.delta_event(TEN)] * (HELD // 10)
     error = json.loads(events[-1].removeprefix(b"data: "))["error"]
     assert (error["type"], error["code"], error["param"]) == ("rate_limit_error", "output_stopped", None)
+
+
+def test_an_http2_stream_is_reset_after_its_error(stack: Stack) -> None:
+    tenant, before, gate = stack.tenant("tight"), answers(stack, "deny"), stack.upstream.gate()
+    stack.upstream.handler = streams(18, gate, 3, ends=False)
+    body = chat.body(stream=True)
+    del body["max_tokens"]
+    client = Http2(stack.envoy.port)
+    stream = client.start("POST", chat.PATH, [tenant.bearer])
+    client.data(stream, [chat.encode(body)], end=True)
+    becomes(lambda: answers(stack, "deny"), before + 1)
+    gate.open()
+    with pytest.raises(StreamReset):
+        client.response()
+    assert_stopped(client.head().body)
+    client.close()
     stack.settles_to(tenant, PROMPT + HELD, requests=1)
+
+
+def test_the_sdk_raises_what_it_is_told(stack: Stack) -> None:
+    tenant, before, gate = stack.tenant("tight"), answers(stack, "deny"), stack.upstream.gate()
+    stack.upstream.handler = streams(18, gate, 3, ends=False)
+    text = ""
+    messages: Any = chat.body()["messages"]
+    with pytest.raises(APIError, match="budget does not allow") as raised:
+        for chunk in stack.openai(tenant).chat.completions.create(model="gpt-4o", messages=messages, stream=True):
+            text += chunk.choices[0].delta.content or ""
+            if text == TEN * 18:
+                becomes(lambda: answers(stack, "deny"), before + 1)
+                gate.open()
+    assert (raised.value.code, text) == ("output_stopped", TEN * 20)
 
 
 def test_a_client_that_gave_a_limit_is_held_to_it(stack: Stack, tenant: Tenant) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -50,6 +51,10 @@ class Service:
         """Requests of the tenant on any model or none."""
         used = {limit["name"]: limit["used"] for limit in self.explain(tenant, "gpt-4o")["limits"]}
         return int(used["account-requests"])
+
+    def reload(self) -> None:
+        """Has the policy file read again, without waiting for the service to look by itself."""
+        self._process.signal(signal.SIGHUP)
 
     def policy_version(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/models", timeout=10) as answer:

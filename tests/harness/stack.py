@@ -71,6 +71,7 @@ class Stack(Gate):
         before = self.service.policy_version()
         self.policy.edit = edit
         self.policy.write(self.service.policy)
+        self.service.reload()
         eventually(self.service.policy_version, lambda version: version != before, 20)
 
     def tenant(self, plan: str = "roomy") -> Tenant:

@@ -1,6 +1,6 @@
 //! Plugin configurations: what is accepted keeps what the documentation promises.
 
-use tokengate::config::Config;
+use tokengate::config::{Config, Source};
 
 use super::signature;
 
@@ -22,8 +22,20 @@ pub fn run(input: &[u8]) -> u64 {
     }
     assert!(!config.identity.sources.is_empty());
     for source in &config.identity.sources {
-        assert!(!source.headers.is_empty());
-        for name in &source.headers {
+        let names: Vec<&str> = match source {
+            Source::ApiKey(source) => source.headers.iter().map(String::as_str).collect(),
+            Source::TrustedHeader(source) => source.names().collect(),
+            Source::Jwt(source) => {
+                let paths = [Some(&source.tenant), source.user.as_ref(), source.plan.as_ref()];
+                for path in paths.into_iter().flatten().map(|claim| &claim.0).chain([&source.metadata]) {
+                    assert!(!path.is_empty() && !path.iter().any(|key| key.is_empty() || key.contains('\0')));
+                }
+                continue;
+            }
+            Source::Mtls(_) => continue,
+        };
+        assert!(!names.is_empty());
+        for name in names {
             let is_good = |b: u8| {
                 b.is_ascii_graphic() && !b.is_ascii_uppercase() && !b"(),/:;<=>?@[\\]{}\"".contains(&b)
             };
@@ -46,6 +58,7 @@ pub fn run(input: &[u8]) -> u64 {
         config.mode,
         config.hold_at,
         config.missing_usage,
+        config.overrun,
         config.paths.other,
         config.headers,
     ))
