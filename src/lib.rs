@@ -3,9 +3,11 @@
 
 #![deny(unsafe_code)]
 
+pub mod back_off;
 pub mod config;
 pub mod dialect;
 pub mod edits;
+pub mod extends;
 pub mod gzip;
 pub mod headers;
 #[cfg(target_arch = "wasm32")]

@@ -31,6 +31,7 @@ pub struct Config {
     pub paths: Paths,
     pub max_body_bytes: MaxBodyBytes,
     pub missing_usage: MissingUsage,
+    pub overrun: Overrun,
     pub headers: Headers,
     pub outbox: Outbox,
 }
@@ -246,6 +247,17 @@ pub enum MissingUsage {
     Hold,
 }
 
+/// What becomes of a stream whose output runs over what was held for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overrun {
+    /// It goes on; the excess is charged, as debt.
+    #[default]
+    Allow,
+    /// More is held as it comes; when that is refused, the stream ends.
+    Stop,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Headers {
@@ -300,7 +312,7 @@ mod tests {
             "failure_mode": "closed", "mode": "enforce", "hold_at": "headers",
             "identity": {"sources": [{"api_key": {"headers": ["Authorization", "x-api-key", "api-key"]}}], "credential": "strip"},
             "paths": {"allow": ["GET /v1/models", "GET /v1/models/*"], "other": "deny"},
-            "max_body_bytes": 8388608, "missing_usage": "auto",
+            "max_body_bytes": 8388608, "missing_usage": "auto", "overrun": "allow",
             "headers": {"rate_limit": "replace", "reset": "duration"},
             "outbox": {"tick_ms": 50, "max_items": 4096}}"#;
         assert_eq!(Config::parse(documented).unwrap(), Config::default());
@@ -321,6 +333,7 @@ mod tests {
             ("{\"hold_at\": \"never\"}", "unknown variant `never`"),
             ("{\"failure_mode\": \"ajar\"}", "failure_mode"),
             ("{\"max_body_bytes\": 0}", "max_body_bytes"),
+            ("{\"overrun\": \"warn\"}", "overrun"),
             ("{\"identity\": {\"sources\": []}}", "identity.sources"),
             ("{\"identity\": {\"sources\": [{\"jwt\": {}}]}}", "identity.sources[0]"),
             ("{\"identity\": {\"sources\": [{\"api_key\": {\"headers\": [\"a b\"]}}]}}", "no header name"),

@@ -116,6 +116,12 @@ impl Refusal {
         refusal
     }
 
+    /// For a stream whose answer has begun.
+    pub fn output_stopped() -> Self {
+        let message = "The answer was stopped: your budget does not allow for more output.";
+        Self::new(429, "rate_limit_error", "output_stopped", message)
+    }
+
     pub fn misconfigured_proxy() -> Self {
         let message = "The gateway is not set up as it must be; its operator finds the reason in its log.";
         Self::new(503, "api_error", "misconfigured_proxy", message)
@@ -182,16 +188,23 @@ impl Refusal {
         matches!(self.status, 400 | 413 | 415).then(|| self.param.unwrap_or("body"))
     }
 
+    /// The error object of OpenAI's dialect.
+    fn error(&self) -> Value {
+        let mut error = json!({
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
+        });
+        add(&mut error, "limit", self.limit.as_ref().map(limit_object));
+        json!({ "error": error })
+    }
+
+    /// As the last event of a stream that has begun.
+    pub fn event(&self) -> Vec<u8> {
+        format!("data: {}\n\n", self.error()).into_bytes()
+    }
+
     pub fn reply(self, format: BodyFormat) -> LocalReply {
-        let limit = self.limit.as_ref().map(limit_object);
         let (content_type, body) = match format {
-            BodyFormat::OpenAi => {
-                let mut error = json!({
-                    "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
-                });
-                add(&mut error, "limit", limit);
-                ("application/json", json!({ "error": error }))
-            }
+            BodyFormat::OpenAi => ("application/json", self.error()),
             BodyFormat::ProblemDetails => {
                 let problem = match self.status {
                     429 => "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -203,7 +216,7 @@ impl Refusal {
                     "detail": self.message, "code": self.code,
                 });
                 add(&mut body, "param", self.param.map(Value::from));
-                add(&mut body, "limit", limit);
+                add(&mut body, "limit", self.limit.as_ref().map(limit_object));
                 ("application/problem+json", body)
             }
         };

@@ -56,6 +56,7 @@ unsafe extern "C" {
     fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
+    fn proxy_close_stream(stream: u32) -> u32;
     fn proxy_send_local_response(
         status: u32,
         details: *const u8,
@@ -181,6 +182,12 @@ pub fn set_filter_state(name: &str, value: &str) {
 pub fn resume_request() -> bool {
     // SAFETY: no pointers.
     unsafe { proxy_continue_stream(0) == OK }
+}
+
+/// Cuts the answer off, towards the client and towards upstream.
+pub fn reset_response() -> bool {
+    // SAFETY: no pointers.
+    unsafe { proxy_close_stream(1) == OK }
 }
 
 /// Answers the stream. `details` become its response code details.

@@ -98,6 +98,11 @@ impl Running {
         received() > self.received_at_headers
     }
 
+    /// Its reservation is open.
+    pub fn is_admitted(&self) -> bool {
+        matches!(self.stream, Stream::Admitted(_))
+    }
+
     pub fn waits_for_reserve(&self) -> bool {
         matches!(self.stream, Stream::Reserving(_))
     }
@@ -176,6 +181,15 @@ impl Running {
             Effect::Log(field, text) => abi::set_filter_state(field.name(), &text),
             Effect::Settle { item, reserved_at } => {
                 self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
+            }
+            Effect::Extend(item) => self.shared.extends.borrow_mut().push(item, self.this.clone()),
+            Effect::KeepLease { id, account, lease_ms } => {
+                let mut extends = self.shared.extends.borrow_mut();
+                extends.keep(id, account, lease_ms, self.this.clone(), abi::now_ms());
+            }
+            Effect::CutSoon => self.shared.cut_soon(self.this.clone()),
+            Effect::CutResponse => {
+                abi::reset_response();
             }
             Effect::RefreshModels => self.shared.refresh_models.set(true),
         }

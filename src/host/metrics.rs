@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 
 use hashbrown::{HashMap, HashSet};
-use tokengate_api::SettleStatus;
+use tokengate_api::{ExtendStatus, SettleStatus};
 
 use super::abi::{self, MetricKind};
 use crate::stream::Failure;
@@ -46,6 +46,7 @@ impl Metrics {
                 self.add(&format!("held_tokens_class=output_model={model}"), *output);
             }
             Measure::UnboundedOutput { model } => self.add_for("unbounded_output", model),
+            Measure::Stopped { model } => self.add_for("streams_stopped", model),
             Measure::UsageMissing { model } => self.add_for("usage_missing", model),
             Measure::UsageMismatch { model } => self.add_for("usage_mismatch", model),
             Measure::Settled { model, outcome, usage } => {
@@ -81,6 +82,16 @@ impl Metrics {
     pub fn settles_sent(&self, first: u64, again: u64) {
         self.add("settles_sent", first);
         self.add("settles_retried", again);
+    }
+
+    /// Holds that were asked to be more.
+    pub fn extend_answered(&self, status: ExtendStatus) {
+        let status = match status {
+            ExtendStatus::Allow => "allow",
+            ExtendStatus::Deny => "deny",
+            ExtendStatus::Unknown => "unknown",
+        };
+        self.add(&format!("extend_answers_status={status}"), 1);
     }
 
     pub fn settles_dropped(&self, count: u64) {

@@ -8,13 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashMap;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
-use tokengate_api::{MODELS_PATH, ModelList, RESERVE_PATH, SETTLE_PATH, SettleItem, SettleResponse};
+use tokengate_api::{
+    EXTEND_PATH, ExtendResponse, ExtendResult, MODELS_PATH, ModelList, RESERVE_PATH, SETTLE_PATH, SettleItem,
+    SettleResponse,
+};
 
 use super::abi::{self, Buffer, Map};
 use super::http::{Http, Repeat, Running, reserve_answer};
 use super::metrics::Metrics;
 use super::random;
 use crate::config::Config;
+use crate::extends::{Answer, Extends};
 use crate::models::Models;
 use crate::outbox::{Batch, Delivery, Outbox};
 use crate::stream::{Event, Failure};
@@ -38,11 +42,14 @@ pub struct Shared {
     pub config: Config,
     pub models: RefCell<Rc<Models>>,
     pub outbox: RefCell<Outbox>,
+    pub extends: RefCell<Extends<Weak<RefCell<Running>>>>,
     pub refresh_models: Cell<bool>,
     pub metrics: Metrics,
     repeats: RefCell<Vec<Repeat>>,
     /// Streams whose body may never be shown.
     watched: RefCell<Vec<Weak<RefCell<Running>>>>,
+    /// Streams whose last event is written.
+    cut: RefCell<Vec<Weak<RefCell<Running>>>>,
     /// Streams with more of a body than their own callbacks may count.
     uncounted: RefCell<VecDeque<Weak<RefCell<Running>>>>,
     /// The stream that keeps a whole body, if any does.
@@ -60,11 +67,13 @@ impl Shared {
         Self {
             authorization: token.map(|token| format!("Bearer {token}")),
             outbox: RefCell::new(Outbox::new(config.outbox.max_items)),
+            extends: RefCell::default(),
             models: RefCell::default(),
             refresh_models: Cell::new(true),
             metrics: Metrics::default(),
             repeats: RefCell::default(),
             watched: RefCell::default(),
+            cut: RefCell::default(),
             uncounted: RefCell::default(),
             keeper: RefCell::default(),
             config,
@@ -79,6 +88,11 @@ impl Shared {
     /// Looks after a stream whose body is to come.
     pub fn watch(&self, stream: Weak<RefCell<Running>>) {
         self.watched.borrow_mut().push(stream);
+    }
+
+    /// Ends a stream at the next tick, should nothing more come of it before.
+    pub fn cut_soon(&self, stream: Weak<RefCell<Running>>) {
+        self.cut.borrow_mut().push(stream);
     }
 
     /// Counts on at the next ticks, a slice at each.
@@ -126,6 +140,7 @@ pub struct Root {
     context: u32,
     shared: Option<Rc<Shared>>,
     settle_call: Option<u32>,
+    extend_call: Option<u32>,
     models_call: Option<u32>,
     models_next_at: u64,
     /// Reserves sent again, whose answers come here instead of to their streams.
@@ -183,6 +198,41 @@ impl Root {
             self.dropped_logged = dropped;
         }
         self.send_settles(shared, now);
+    }
+
+    fn send_extends(&mut self, shared: &Shared, now: u64) {
+        let is_live = |stream: &Weak<RefCell<Running>>| {
+            stream.upgrade().is_some_and(|stream| stream.try_borrow().is_ok_and(|one| one.is_admitted()))
+        };
+        let Some(items) = shared.extends.borrow_mut().next_batch(now, is_live) else { return };
+        let body = serde_json::to_vec(&items).ok();
+        self.extend_call =
+            body.and_then(|body| shared.call("POST", EXTEND_PATH, Some(&body), CALL_TIMEOUT_MS));
+        if self.extend_call.is_none() {
+            shared.extends.borrow_mut().answered(Answer::Failed, now, random::jitter());
+        }
+    }
+
+    fn extends_answered(&mut self, shared: &Shared, now: u64, body_size: usize) {
+        let answer = match call_status().as_deref() {
+            Some("200") => read_json::<ExtendResponse>(body_size)
+                .map_or(Answer::Failed, |answer| Answer::Results(answer.results)),
+            // 404 and 405: a service that is older than this filter.
+            Some("400" | "404" | "405" | "413" | "422") => Answer::Rejected,
+            _ => Answer::Failed,
+        };
+        let decided = shared.extends.borrow_mut().answered(answer, now, random::jitter());
+        for (stream, ExtendResult { status, hold_output_tokens: held, .. }) in decided {
+            shared.metrics.extend_answered(status);
+            self.step(&stream, Event::Extended { status, held });
+        }
+        self.send_extends(shared, now);
+    }
+
+    fn cut_streams(&self, shared: &Shared) {
+        for stream in shared.cut.take() {
+            self.step(&stream, Event::Cut);
+        }
     }
 
     fn models_answered(&self, shared: &Shared, body_size: usize) {
@@ -331,6 +381,8 @@ impl Context for Root {
         if self.settle_call.take_if(|call| *call == token).is_some() {
             self.settles_answered(&shared, now, body_size);
             self.say_goodbye(&shared, now);
+        } else if self.extend_call.take_if(|call| *call == token).is_some() {
+            self.extends_answered(&shared, now, body_size);
         } else if self.models_call.take_if(|call| *call == token).is_some() {
             self.models_answered(&shared, body_size);
         } else if let Some(stream) = self.repeated.remove(&token) {
@@ -377,6 +429,8 @@ impl RootContext for Root {
         self.send_repeats(&shared, now);
         self.count_on(&shared, now);
         self.look_after(&shared, now);
+        self.cut_streams(&shared);
+        self.send_extends(&shared, now);
         self.send_settles(&shared, now);
         tell_state(&shared);
         self.say_goodbye(&shared, now);

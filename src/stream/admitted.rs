@@ -1,13 +1,15 @@
 //! A request that was let go on: its answer passes through, and its end is charged.
 
-use tokengate_api::{Outcome, Usage};
+use tokengate_api::{ExtendStatus, Outcome, Usage};
 
 use super::charge::{self, Charge, Ending, Response};
-use super::relay::Relay;
-use super::report::{Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
+use super::overrun::Overrun;
+use super::relay::{Reading, Relay};
+use super::report::{LogField, Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
 use super::reserving::Hold;
 use super::{Effect, Env, ResponseHead, Step, Stream};
 use crate::config::RateLimit;
+use crate::dialect::openai::Answer;
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::limit_headers::HeaderList;
 use crate::tokenizer::Encoding;
@@ -19,6 +21,7 @@ pub struct Admitted {
     format: BodyFormat,
     response_headers: HeaderList,
     hides_usage: bool,
+    overrun: Option<Overrun>,
     /// The provider's status and body, once it has answered.
     answer: Option<(u16, Relay)>,
 }
@@ -26,7 +29,16 @@ pub struct Admitted {
 impl Admitted {
     pub fn new(hold: Hold, request: charge::Request, encoding: Encoding, format: BodyFormat) -> Self {
         let response_headers = HeaderList::new();
-        Self { hold, request, encoding, format, response_headers, hides_usage: false, answer: None }
+        Self {
+            hold,
+            request,
+            encoding,
+            format,
+            response_headers,
+            hides_usage: false,
+            overrun: None,
+            answer: None,
+        }
     }
 
     pub fn with_response_headers(mut self, headers: HeaderList) -> Self {
@@ -36,6 +48,12 @@ impl Admitted {
 
     pub fn hiding_usage(mut self, hides_usage: bool) -> Self {
         self.hides_usage = hides_usage;
+        self
+    }
+
+    /// Ends the stream when its hold is used up and no more is granted.
+    pub fn watching(mut self, overrun: Option<Overrun>) -> Self {
+        self.overrun = overrun;
         self
     }
 
@@ -72,8 +90,51 @@ impl Admitted {
     }
 
     pub fn response_body(mut self: Box<Self>, chunk: &[u8], is_last: bool) -> Step {
-        let instead = self.answer.as_mut().and_then(|(_, relay)| relay.chunk(chunk, is_last));
-        (Stream::Admitted(self), instead.map(Effect::ReplaceResponseBody).into_iter().collect())
+        let Self { overrun, answer: Some((_, relay)), .. } = &mut *self else {
+            return (Stream::Admitted(self), Vec::new());
+        };
+        let Some(overrun) = overrun else {
+            let instead = relay.chunk(chunk, is_last);
+            return (Stream::Admitted(self), instead.map(Effect::ReplaceResponseBody).into_iter().collect());
+        };
+        if overrun.is_stopped() {
+            let effects = vec![Effect::ReplaceResponseBody(Vec::new()), Effect::CutResponse];
+            return (Stream::Admitted(self), effects);
+        }
+        if overrun.is_refused() && !is_last {
+            let error = Refusal::output_stopped().event();
+            let must_stop = |bytes, answer: &Answer| overrun.must_stop(bytes, || answer.delivered_tokens());
+            let (instead, is_stopped) = relay.chunk_until(chunk, &error, must_stop);
+            let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
+            if is_stopped {
+                overrun.stop();
+                effects.push(Effect::CutSoon);
+                effects.push(Effect::Measure(Measure::Stopped { model: self.hold.model().to_owned() }));
+                effects.push(Effect::Log(LogField::Decision, "stopped".to_owned()));
+            }
+            return (Stream::Admitted(self), effects);
+        }
+        let instead = relay.chunk(chunk, is_last);
+        let total = match relay.reading() {
+            Reading::Events => overrun.delivered(chunk.len(), || relay.answer().delivered_tokens()),
+            _ => None,
+        };
+        let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
+        effects.extend(total.and_then(|total| self.hold.extend(total)).map(Effect::Extend));
+        (Stream::Admitted(self), effects)
+    }
+
+    pub fn extended(mut self: Box<Self>, status: ExtendStatus, held: Option<u64>) -> Step {
+        if let Some(overrun) = &mut self.overrun {
+            overrun.answered(status, held);
+        }
+        (Stream::Admitted(self), Vec::new())
+    }
+
+    /// The last event is on its way; upstream is cut off as well.
+    pub fn cut(self: Box<Self>) -> Step {
+        let is_stopped = self.overrun.as_ref().is_some_and(Overrun::is_stopped);
+        (Stream::Admitted(self), is_stopped.then_some(Effect::CutResponse).into_iter().collect())
     }
 
     pub fn end(mut self: Box<Self>, env: &Env<'_>, ending: Ending) -> Step {

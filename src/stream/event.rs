@@ -1,6 +1,6 @@
 //! What goes into a stream and what comes out of it.
 
-use tokengate_api::{ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+use tokengate_api::{ExtendItem, ExtendStatus, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
 
 use super::charge::Ending;
 use super::report::{LogField, Measure};
@@ -53,6 +53,14 @@ pub enum Event<'a> {
         chunk: &'a [u8],
         is_last: bool,
     },
+    /// The answer to [`Effect::Extend`].
+    Extended {
+        status: ExtendStatus,
+        /// Output tokens held in all, after an `allow`.
+        held: Option<u64>,
+    },
+    /// What was written last is on its way: after [`Effect::CutSoon`].
+    Cut,
     /// The stream is over, whatever became of it.
     End(Ending),
 }
@@ -118,6 +126,18 @@ pub enum Effect {
     Measure(Measure),
     /// A text for the access log, in the place of an earlier one.
     Log(LogField, String),
+    /// Asks for more to be held.
+    Extend(ExtendItem),
+    /// The reservation holds slots whose lease has to be renewed until the stream is over.
+    KeepLease {
+        id: ReservationId,
+        account: String,
+        lease_ms: u64,
+    },
+    /// [`Event::Cut`] must come when this callback is over.
+    CutSoon,
+    /// Ends the answer at once, in both directions.
+    CutResponse,
     /// Queues the settle of a reserve that was sent at this time.
     Settle {
         item: Box<SettleItem>,

@@ -8,6 +8,7 @@ mod admitted;
 pub mod charge;
 mod event;
 mod held;
+mod overrun;
 pub mod relay;
 pub mod report;
 mod reserving;
@@ -122,6 +123,8 @@ impl Stream {
             (Self::Admitted(admitted), Event::ResponseBody { chunk, is_last }) => {
                 admitted.response_body(chunk, is_last)
             }
+            (Self::Admitted(admitted), Event::Extended { status, held }) => admitted.extended(status, held),
+            (Self::Admitted(admitted), Event::Cut) => admitted.cut(),
             (Self::Admitted(admitted), Event::End(ending)) => admitted.end(env, ending),
 
             (Self::Observed(code), Event::ResponseHead(_)) => {

@@ -22,6 +22,8 @@ pub struct Relay {
     waiting: Vec<u8>,
     /// Bytes of the unfinished event went to the client: it cannot be taken out any more.
     let_go: bool,
+    /// Bytes of an unfinished event that had to be let go since the stream was to end.
+    overtime: usize,
     /// The hidden event ended in a CR: an LF that comes next goes with it.
     hide_line_feed: bool,
 }
@@ -60,6 +62,7 @@ impl Relay {
             hide: hide && coding == Coding::Identity,
             waiting: Vec::new(),
             let_go: false,
+            overtime: 0,
             hide_line_feed: false,
         }
     }
@@ -158,6 +161,66 @@ impl Relay {
             self.let_go |= matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
         }
         changed.then_some(out)
+    }
+
+    /// Takes a chunk like [`chunk`](Self::chunk), event by event, and ends the stream with `last` after the first
+    /// event at which `must_end` says so, so that no event is cut in two. It is told the bytes that went on since
+    /// it was asked before. Gives what to send instead of the chunk, and whether the stream ends with it.
+    pub fn chunk_until(
+        &mut self,
+        chunk: &[u8],
+        last: &[u8],
+        mut must_end: impl FnMut(usize, &Answer) -> bool,
+    ) -> (Option<Vec<u8>>, bool) {
+        let Kind::Events(framer) = &self.kind else { return (self.chunk(chunk, false), false) };
+        if self.inflater.is_some() {
+            let instead = self.chunk(chunk, false);
+            // Nothing can be written into what is compressed.
+            return if must_end(chunk.len(), &self.answer) {
+                (Some(Vec::new()), true)
+            } else {
+                (instead, false)
+            };
+        }
+        let mut ends = Vec::new();
+        framer.clone().push(chunk, |piece| {
+            if let Piece::End(at) = piece {
+                ends.push(at);
+            }
+        });
+        let (mut out, mut from) = (Vec::new(), 0);
+        if !self.let_go && must_end(0, &self.answer) {
+            self.waiting.clear();
+            return (Some(last.to_vec()), true);
+        }
+        for end in ends {
+            self.pass(chunk.get(from..end).unwrap_or(&[]), &mut out);
+            if must_end(end - from, &self.answer) {
+                out.extend_from_slice(last);
+                return (Some(out), true);
+            }
+            from = end;
+        }
+        let rest = chunk.get(from..).unwrap_or(&[]);
+        self.pass(rest, &mut out);
+        if from > 0 {
+            self.overtime = 0;
+        } else if must_end(rest.len(), &self.answer) {
+            // An event without an end is no way around it.
+            self.overtime += rest.len();
+            if self.overtime > MAX_WAITING {
+                out.extend([b"\n\n", last].concat());
+                return (Some(out), true);
+            }
+        }
+        (Some(out), false)
+    }
+
+    fn pass(&mut self, part: &[u8], out: &mut Vec<u8>) {
+        match self.plain(part, false) {
+            Some(instead) => out.extend(instead),
+            None => out.extend_from_slice(part),
+        }
     }
 
     /// The body has ended: an event without its blank line is read all the same.

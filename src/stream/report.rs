@@ -26,6 +26,8 @@ pub enum Measure {
     Held { model: String, prompt: u64, output: u64 },
     /// Nothing bounds the output: neither client nor policy gave a limit that was written into the request.
     UnboundedOutput { model: String },
+    /// A stream was ended where its hold was used up and more was refused.
+    Stopped { model: String },
     /// The provider answered with success and without usage.
     UsageMissing { model: String },
     /// The provider's tokens are far from what was counted, or above the output limit.

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use tokengate_api::{
-    Decision, MissingOutputLimit, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+    Decision, ExtendItem, MissingOutputLimit, Outcome, ReservationId, ReserveRequest, ReserveResponse,
+    SettleItem,
 };
 
 use super::admitted::Admitted;
+use super::overrun::Overrun;
 use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
-use crate::config::{FailureMode, HoldAt, Mode};
+use crate::config::{self, FailureMode, HoldAt, Mode};
 use crate::dialect::BadRequest;
 use crate::dialect::openai::OutputLimits;
 use crate::dialect::refusal::Refusal;
@@ -185,8 +187,14 @@ impl Reserving {
         let mark = answer.degraded.then_some(Mark::Degraded);
         let account =
             report::is_tag(&answer.account).then(|| Effect::Log(LogField::Account, answer.account.clone()));
+        let lease = answer.grant.lease_ms.map(|lease_ms| Effect::KeepLease {
+            id: hold.id.clone(),
+            account: answer.account.clone(),
+            lease_ms,
+        });
         let (stream, mut effects) = self.let_go(env, answer.grant.max_output_tokens, hold, headers, mark);
         effects.extend(account);
+        effects.extend(lease);
         (stream, effects)
     }
 
@@ -329,9 +337,18 @@ impl Reserving {
             has_hold: hold.reserve.is_none(),
             is_listed: prepared.endpoint == LISTED,
         };
+        let overrun = (prepared.stream
+            && request.has_hold
+            && (env.config.overrun, env.config.mode) == (config::Overrun::Stop, Mode::Enforce))
+            .then(|| {
+                let most = prepared.model.max_output_tokens;
+                let most = most.map(|most| most.saturating_mul(u64::from(prepared.choices)));
+                Overrun::new(held_output, most, bound.is_some())
+            });
         let admitted = Admitted::new(hold, request, prepared.model.encoding, caller.format)
             .with_response_headers(headers)
-            .hiding_usage(hides_usage);
+            .hiding_usage(hides_usage)
+            .watching(overrun);
         (Stream::Admitted(Box::new(admitted)), effects)
     }
 }
@@ -375,6 +392,12 @@ pub struct Hold {
 impl Hold {
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// What asks for so many output tokens to be held in all.
+    pub fn extend(&self, total: u64) -> Option<ExtendItem> {
+        let account = self.account.clone()?;
+        Some(ExtendItem { id: self.id.clone(), account, hold_output_tokens: Some(total), lease: false })
     }
 
     /// Queues the settle, and tells of it.

@@ -91,8 +91,10 @@ class Policy:
     def write(self, path: Path) -> Path:
         document = self._document()
         self.edit(document)
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
-        return path
+        # In one step: the service must not read half a file.
+        fresh = path.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump(document, sort_keys=False))
+        return fresh.replace(path)
 
     def _document(self) -> dict[str, Any]:
         def limit(name: str, per: list[str], count: str, amount: Any, every: str) -> dict[str, Any]:

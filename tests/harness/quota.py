@@ -97,7 +97,10 @@ class FakeQuota:
     models: list[dict[str, Any]]
     reserves: list[dict[str, Any]] = field(default_factory=list)
     settles: list[dict[str, Any]] = field(default_factory=list)
+    extends: list[dict[str, Any]] = field(default_factory=list)
     on_reserve: Script = allow
+    # The status of an extension.
+    on_extend: Callable[[dict[str, Any]], str | Answer] = lambda item: "allow"
     # What a batch of settles is answered, instead of being taken.
     on_settle: Callable[[], Answer | None] = lambda: None
     version: str = "fake"
@@ -115,9 +118,11 @@ class FakeQuota:
 
     def reset(self) -> None:
         self.on_reserve = allow
+        self.on_extend = lambda item: "allow"
         self.on_settle = lambda: None
         self.reserves.clear()
         self.settles.clear()
+        self.extends.clear()
 
     def hold_next_reserve(self) -> Later:
         """The answer to the next reserve waits for the test; later ones are allowed."""
@@ -143,7 +148,20 @@ class FakeQuota:
                     return answer
                 results = [{"id": item["id"], "status": "settled"} for item in items]
                 return Reply(body=json.dumps({"results": results, "policy_version": self.version}).encode())
+            case "/v1/extend":
+                return self._extended(json.loads(body))
         return Reply(404)
+
+    def _extended(self, items: list[dict[str, Any]]) -> Answer:
+        self.extends.extend(items)
+        results = []
+        for item in items:
+            status = self.on_extend(item)
+            if not isinstance(status, str):
+                return status
+            held = item.get("hold_output_tokens") if status == "allow" else None
+            results.append({"id": item["id"], "status": status, "hold_output_tokens": held})
+        return Reply(body=json.dumps({"results": results, "policy_version": self.version}).encode())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         config = h2.config.H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -28,7 +29,7 @@ class Bucket:
 
 class Service:
     def __init__(self, policy: Path, folder: Path, redis_url: str | None = None) -> None:
-        self.port, self.admin_port = free_port(), free_port()
+        self.port, self.admin_port, self.policy = free_port(), free_port(), policy
         store = ["--store", "redis", "--redis-url", redis_url] if redis_url else ["--store", "memory"]
         listen = ["--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"]
         command = [str(places.ratelimit()), "serve", "--policy", str(policy), *listen, *store]
@@ -50,6 +51,21 @@ class Service:
         """Requests of the tenant on any model or none."""
         used = {limit["name"]: limit["used"] for limit in self.explain(tenant, "gpt-4o")["limits"]}
         return int(used["account-requests"])
+
+    def reload(self) -> None:
+        """Has the policy file read again, without waiting for the service to look by itself."""
+        self._process.signal(signal.SIGHUP)
+
+    def policy_version(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/models", timeout=10) as answer:
+            return str(json.load(answer)["policy_version"])
+
+    def store_calls(self, call: str) -> int:
+        """Calls of this kind that the store has answered."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        counts = [line for line in lines if line.startswith("tokengate_ratelimit_store_call_seconds_count")]
+        return sum(int(line.rsplit(" ", 1)[1]) for line in counts if f'call="{call}"' in line)
 
     def output(self) -> str:
         return self._process.output()

@@ -66,6 +66,14 @@ class Stack(Gate):
         leaks = SECRETS.findall(self.service.output())
         assert not leaks, f"the service's log shows a key: {leaks[:3]}"
 
+    def change_policy(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        """Writes the policy file with this change and returns when the service follows it."""
+        before = self.service.policy_version()
+        self.policy.edit = edit
+        self.policy.write(self.service.policy)
+        self.service.reload()
+        eventually(self.service.policy_version, lambda version: version != before, 20)
+
     def tenant(self, plan: str = "roomy") -> Tenant:
         return self.policy.fresh_tenant(plan)
 

@@ -23,13 +23,12 @@ pub fn run(input: &[u8]) -> u64 {
     assert!(!config.identity.sources.is_empty());
     for source in &config.identity.sources {
         let names: Vec<&str> = match source {
-            Source::ApiKey(key) => key.headers.iter().map(String::as_str).collect(),
-            Source::TrustedHeader(header) => header.names().collect(),
-            Source::Jwt(jwt) => {
-                let claims = [Some(&jwt.tenant), jwt.user.as_ref(), jwt.plan.as_ref()];
-                for path in claims.into_iter().flatten().map(|claim| &claim.0).chain([&jwt.metadata]) {
-                    assert!(!path.is_empty());
-                    assert!(path.iter().all(|key| !key.is_empty() && !key.contains('\0')), "{path:?}");
+            Source::ApiKey(source) => source.headers.iter().map(String::as_str).collect(),
+            Source::TrustedHeader(source) => source.names().collect(),
+            Source::Jwt(source) => {
+                let paths = [Some(&source.tenant), source.user.as_ref(), source.plan.as_ref()];
+                for path in paths.into_iter().flatten().map(|claim| &claim.0).chain([&source.metadata]) {
+                    assert!(!path.is_empty() && !path.iter().any(|key| key.is_empty() || key.contains('\0')));
                 }
                 continue;
             }
@@ -59,6 +58,7 @@ pub fn run(input: &[u8]) -> u64 {
         config.mode,
         config.hold_at,
         config.missing_usage,
+        config.overrun,
         config.paths.other,
         config.headers,
     ))

@@ -2,6 +2,8 @@
 //!
 //! `␊` and `␍` stand for the line ends inside of a line. A line that means nothing is skipped.
 
+use tokengate_api::ExtendStatus;
+
 /// One line of a script.
 #[derive(Debug, PartialEq)]
 pub enum Line {
@@ -39,6 +41,9 @@ pub enum Line {
         bytes: Vec<u8>,
         is_last: bool,
     },
+    /// The answer to an extension.
+    Extended(ExtendStatus, Option<u64>),
+    Cut,
     Wait(u64),
     Stop {
         reached_provider: bool,
@@ -91,6 +96,12 @@ fn line(line: &[u8]) -> Option<Line> {
         },
         b"chunk" => Line::Chunk { bytes: text(rest), is_last: false },
         b"last" => Line::Chunk { bytes: text(rest), is_last: true },
+        b"extended" => {
+            let statuses = [("allow", ExtendStatus::Allow), ("deny", ExtendStatus::Deny)];
+            let status = statuses.into_iter().find(|(word, _)| has(word));
+            Line::Extended(status.map_or(ExtendStatus::Unknown, |(_, status)| status), number(1))
+        }
+        b"cut" => Line::Cut,
         b"wait" => Line::Wait(number(0)?.min(1 << 40)),
         b"stop" => Line::Stop { reached_provider: has("provider") },
         _ => return None,

@@ -45,6 +45,7 @@ struct Proxy {
     resumes: usize,
     decisions: usize,
     most_decisions: usize,
+    is_stopping: bool,
     /// What was done, in short; what stands for this run.
     log: Vec<String>,
 }
@@ -53,7 +54,9 @@ impl Proxy {
     fn new() -> Self {
         let models = json!({"policy_version": "v1", "models": [
             {"name": "gpt-4o", "match": ["gpt-4o", "house*"], "max_output_tokens": 100, "default_output_tokens": 20},
-            {"name": "o3", "match": ["o3"], "reasoning": true}]});
+            {"name": "o3", "match": ["o3"], "reasoning": true, "output_limit": {"missing": "write_default"}},
+            {"name": "strict", "match": ["strict"], "output_limit": {"missing": "refuse"}}],
+            "asserted_headers": ["x-end-user"]});
         Self {
             stream: Stream::default(),
             config: Config::default(),
@@ -70,6 +73,7 @@ impl Proxy {
             resumes: 0,
             decisions: 0,
             most_decisions: 1,
+            is_stopping: false,
             log: Vec::new(),
         }
     }
@@ -144,6 +148,8 @@ impl Proxy {
                 }));
             }
             Line::Chunk { bytes, is_last } => self.step(Event::ResponseBody { chunk: &bytes, is_last }),
+            Line::Extended(status, held) => self.step(Event::Extended { status, held }),
+            Line::Cut => self.step(Event::Cut),
             Line::Wait(ms) => self.now.set(self.now.get() + ms),
             Line::Stop { reached_provider } => self.step(Event::End(Ending { reached_provider })),
         }
@@ -156,8 +162,12 @@ impl Proxy {
             config: &self.config,
             models: &self.models,
             now_ms: &|| self.now.get(),
-            property: &property,
             new_id: &|| self.has_ids.then(|| ReservationId::from_bytes([7; 16])),
+            property: &|path| match path {
+                ["source", "address"] => Some(b"192.0.2.7:1234".to_vec()),
+                [.., "org"] => Some(b"acme".to_vec()),
+                _ => None,
+            },
         };
         let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
         self.stream = stream;
@@ -200,7 +210,7 @@ impl Proxy {
                 assert!(self.settles == 1, "settled twice: {:?}", self.log);
                 assert!(item.sent || item.outcome == Outcome::Released, "charged although not sent");
                 assert_eq!(item.usage.is_some(), matches!(item.outcome, Outcome::Used | Outcome::Estimated));
-                assert!(item.account.is_some() != item.reserve.is_some(), "either held or to be booked");
+                assert!(item.account.is_some() || item.reserve.is_some(), "held, or to be booked, or both");
                 format!("{:?} {}", item.outcome, item.sent)
             }
             Effect::SetRequestHeader(name, value) | Effect::SetResponseHeader(name, value) => {
@@ -216,6 +226,22 @@ impl Proxy {
             }
             Effect::ReplaceResponseBody(bytes) => format!("replace {}", bytes.is_empty()),
             Effect::RewriteBody(rewrite) => format!("rewrite {:?}", rewrite.packing),
+            Effect::Extend(item) => {
+                assert!(item.hold_output_tokens > Some(0) && self.settles == 0 && !self.is_stopping);
+                "extend".to_owned()
+            }
+            Effect::KeepLease { lease_ms, .. } => {
+                assert!(self.settles == 0, "a lease of what is over");
+                format!("lease {}", *lease_ms > 0)
+            }
+            Effect::CutSoon => {
+                assert!(!std::mem::replace(&mut self.is_stopping, true), "stopped twice: {:?}", self.log);
+                "stop".to_owned()
+            }
+            Effect::CutResponse => {
+                assert!(self.is_stopping, "cut without a word: {:?}", self.log);
+                "cut".to_owned()
+            }
             Effect::RefreshModels => "refresh".to_owned(),
         };
         self.log.push(noted);
@@ -231,6 +257,7 @@ impl Proxy {
             }
             Measure::Held { model, .. } => ("held".to_owned(), Some(model)),
             Measure::UnboundedOutput { model } => ("unbounded".to_owned(), Some(model)),
+            Measure::Stopped { model } => ("stopped".to_owned(), Some(model)),
             Measure::UsageMissing { model } => ("missing".to_owned(), Some(model)),
             Measure::UsageMismatch { model } => ("mismatch".to_owned(), Some(model)),
             Measure::Settled { model, outcome, .. } => ((*outcome).to_owned(), Some(model)),
@@ -239,7 +266,7 @@ impl Proxy {
             Measure::ReserveFailed(failure) => (format!("{failure:?}"), None),
             Measure::Degraded { by } => ((*by).to_owned(), None),
         };
-        let known = ["gpt-4o", "o3", "unlisted", NO_MODEL];
+        let known = ["gpt-4o", "o3", "strict", "unlisted", NO_MODEL];
         assert!(
             model.is_none_or(|model| known.contains(&model.as_str())),
             "a label of a client's: {model:?}"
@@ -260,18 +287,6 @@ impl Proxy {
         assert_eq!(again.include_usage(), None, "usage is asked for");
         !self.rewrites_fail
     }
-}
-
-/// What the proxy knows: an address, claims that are plain, hostile or no text.
-fn property(path: &[&str]) -> Option<Vec<u8>> {
-    let value: &[u8] = match *path {
-        ["source", "address"] => b"[2001:db8::1]:443",
-        [.., "tenant"] => b"tenant",
-        [.., "user"] => b"a\nb\0",
-        [.., "plan"] => b"\xff\xfe",
-        _ => return None,
-    };
-    Some(value.to_vec())
 }
 
 /// No line ends, no control characters: what Envoy would refuse, or worse, send.

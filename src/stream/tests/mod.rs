@@ -3,6 +3,7 @@
 mod answering;
 mod counting;
 mod observing;
+mod overrunning;
 mod refusing;
 mod reserving;
 mod rewriting;
@@ -14,7 +15,7 @@ use tokengate_api::{Outcome, ReservationId, ReserveRequest, ReserveResponse, Set
 
 use super::charge::Ending;
 use super::*;
-use crate::config::FailureMode;
+use crate::config::{self, FailureMode};
 use crate::dialect::refusal::LocalReply;
 use crate::models::Models;
 
@@ -178,8 +179,9 @@ fn json_of(reply: &LocalReply) -> serde_json::Value {
 #[test]
 fn any_order_of_events_settles_once() {
     use proptest::prelude::*;
-    proptest!(|(order in proptest::collection::vec(0usize..13, 0..14), open: bool)| {
+    proptest!(|(order in proptest::collection::vec(0usize..15, 0..16), open: bool)| {
         let mut proxy = Proxy::new().failure_mode(if open { FailureMode::Open } else { FailureMode::Closed });
+        proxy.config.overrun = config::Overrun::Stop;
         proxy.body = BODY.as_bytes().to_vec();
         let mut must_settle = false;
         for event in &order {
@@ -197,6 +199,8 @@ fn any_order_of_events_settles_once() {
                 9 => proxy.step(Event::ResponseBody { chunk: ANSWER, is_last: true }),
                 10 => proxy.count_on(10),
                 11 => proxy.step(Event::RequestPiece { bytes: b"" }),
+                12 => proxy.step(Event::Extended { status: tokengate_api::ExtendStatus::Deny, held: None }),
+                13 => proxy.step(Event::Cut),
                 _ => proxy.step(Event::RewriteFailed),
             };
             must_settle |= matches!(proxy.stream, Stream::Reserving(_));
