@@ -10,6 +10,8 @@ use crate::Outcome;
 /// What `count` calls took.
 pub struct Timed {
     pub wall: Duration,
+    /// CPU time of this thread, which makes the calls, in µs.
+    pub cpu_us: f64,
     /// µs, by the number of the call.
     pub each_us: Vec<f64>,
 }
@@ -34,11 +36,20 @@ pub async fn closed_loop<T>(
         }
         Outcome::Ok(())
     };
+    let before = cpu_us()?;
     let since = Instant::now();
     try_join_all((0..callers).map(|_| caller())).await?;
     let wall = since.elapsed();
+    let cpu_us = cpu_us()? - before;
     match answers.into_inner().iter().all(check) {
-        true => Ok(Timed { wall, each_us: each_us.into_inner() }),
+        true => Ok(Timed { wall, cpu_us, each_us: each_us.into_inner() }),
         false => Err("an answer was another one than expected: nothing is measured".into()),
     }
+}
+
+/// CPU time that this process's only thread has used.
+fn cpu_us() -> Outcome<f64> {
+    let text = std::fs::read_to_string("/proc/self/schedstat")?;
+    let ns = text.split(' ').next().ok_or("/proc/self/schedstat is empty")?;
+    Ok(ns.parse::<f64>()? / 1000.0)
 }

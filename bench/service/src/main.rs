@@ -170,9 +170,13 @@ async fn speed(bench: &mut Bench, ways: &[Way], effort: Effort) -> Outcome<Vec<C
 type Named = (String, Vec<Cell>);
 
 fn write_speeds(report: &mut Report, title: &str, first: &str, speeds: &[Named]) {
-    report.speed_head(&format!("Throughput and CPU, {title}"), first);
+    report.speed_head(&format!("Pairs per second, {title}"), first);
     for (name, cells) in speeds {
         cells.iter().for_each(|cell| report.speed(name, cell));
+    }
+    report.cpu_head(&format!("CPU per pair, µs, {title}"), first);
+    for (name, cells) in speeds {
+        cells.iter().for_each(|cell| report.cpu(name, cell));
     }
     report.latency_head(&format!("Latency, {title}"), first);
     for (name, cells) in speeds {

@@ -136,9 +136,10 @@ pub async fn cpu_us(redis: &mut MultiplexedConnection) -> Outcome<f64> {
     Ok(info(redis, "cpu", &["used_cpu_user", "used_cpu_sys"]).await? * 1e6)
 }
 
-/// Bytes that the server has allocated.
+/// Bytes that the server has allocated, but for what its connections take.
 pub async fn used_memory(redis: &mut MultiplexedConnection) -> Outcome<f64> {
-    info(redis, "memory", &["used_memory"]).await
+    let clients = info(redis, "memory", &["mem_clients_normal"]).await?;
+    Ok(info(redis, "memory", &["used_memory"]).await? - clients)
 }
 
 pub async fn flush(redis: &mut MultiplexedConnection) -> Outcome<()> {

@@ -35,32 +35,14 @@ impl Report {
     }
 
     pub fn speed_head(&mut self, title: &str, first: &str) {
-        let columns = [
-            first,
-            "clients",
-            "scripts, pairs/s",
-            "store",
-            "service",
-            "store ÷ scripts",
-            "service ÷ scripts",
-            "Redis CPU per pair, µs: scripts",
-            "service",
-            "ratio",
-            "service's own CPU per pair, µs",
-        ];
+        let columns =
+            [first, "clients", "scripts", "store", "service", "store ÷ scripts", "service ÷ scripts"];
         self.head(title, &columns);
     }
 
     pub fn speed(&mut self, name: &str, cell: &Cell) {
-        let rate = |way| {
-            let rates = cell.of(way).pairs_per_second();
-            if rates.is_empty() { "–".to_owned() } else { count(median(rates)) }
-        };
-        let ratio = |way| {
-            let ratios = cell.ratios(way);
-            if ratios.is_empty() { "–".to_owned() } else { spread(&ratios) }
-        };
-        let (raw, service) = (cell.of(Way::Raw), cell.of(Way::Service));
+        let rate = |way| or_none(&cell.of(way).pairs_per_second(), |rates| count(median(rates.to_vec())));
+        let ratio = |way| or_none(&cell.ratios(way), spread);
         self.row(&[
             name.to_owned(),
             cell.callers.to_string(),
@@ -69,10 +51,41 @@ impl Report {
             rate(Way::Service),
             ratio(Way::Store),
             ratio(Way::Service),
-            format!("{:.1}", raw.redis_cpu_us()),
-            format!("{:.1}", service.redis_cpu_us()),
+        ]);
+    }
+
+    pub fn cpu_head(&mut self, title: &str, first: &str) {
+        let columns = [
+            first,
+            "clients",
+            "Redis: scripts",
+            "store",
+            "service",
+            "service ÷ scripts",
+            "the service itself",
+            "the load: scripts",
+            "service",
+            "cores in use: scripts",
+            "service",
+        ];
+        self.head(title, &columns);
+    }
+
+    pub fn cpu(&mut self, name: &str, cell: &Cell) {
+        let (raw, store, service) = (cell.of(Way::Raw), cell.of(Way::Store), cell.of(Way::Service));
+        let us = |us: f64| if us.is_nan() { "–".to_owned() } else { format!("{us:.1}") };
+        self.row(&[
+            name.to_owned(),
+            cell.callers.to_string(),
+            us(raw.redis_cpu_us()),
+            us(store.redis_cpu_us()),
+            us(service.redis_cpu_us()),
             format!("{:.2}", service.redis_cpu_us() / raw.redis_cpu_us()),
-            format!("{:.1}", service.service_cpu_us()),
+            us(service.service_cpu_us()),
+            us(raw.load_cpu_us()),
+            us(service.load_cpu_us()),
+            us(raw.cores(false)),
+            us(service.cores(true)),
         ]);
     }
 
@@ -154,6 +167,11 @@ impl Report {
         let (_, after) = rest.split_once(END).ok_or_else(missing)?;
         Ok(fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", self.0))?)
     }
+}
+
+/// A dash where a way was not measured.
+fn or_none(values: &[f64], text: impl Fn(&[f64]) -> String) -> String {
+    if values.is_empty() { "–".to_owned() } else { text(values) }
 }
 
 /// The first line that a command says.

@@ -26,6 +26,7 @@ pub struct Slice {
     pair_us: Vec<f64>,
     redis_cpu_us: f64,
     service_cpu_us: f64,
+    load_cpu_us: f64,
 }
 
 impl Slice {
@@ -36,6 +37,7 @@ impl Slice {
         self.pair_us
             .extend(reserve.each_us.iter().zip(&settle.each_us).map(|(reserve, settle)| reserve + settle));
         self.redis_cpu_us += redis_cpu_us;
+        self.load_cpu_us += reserve.cpu_us + settle.cpu_us;
     }
 
     pub fn wall(&self) -> Duration {
@@ -88,6 +90,17 @@ impl Rounds {
 
     pub fn service_cpu_us(&self) -> f64 {
         self.per_pair(|slice| slice.service_cpu_us)
+    }
+
+    pub fn load_cpu_us(&self) -> f64 {
+        self.per_pair(|slice| slice.load_cpu_us)
+    }
+
+    /// Cores that load, service and Redis kept busy together, the service only where it was called.
+    pub fn cores(&self, with_service: bool) -> f64 {
+        let service = if with_service { self.service_cpu_us() } else { 0.0 };
+        let us = self.redis_cpu_us() + self.load_cpu_us() + service;
+        us / 1e6 * median(self.pairs_per_second())
     }
 }
 
