@@ -114,7 +114,7 @@ proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SE
 bench-tokens: ## Measure the token counter beside three others, in V8 and natively
 	bench/tokens/run
 
-bench-service: ## Measure the quota service beside the bare scripts on a Redis of its own, 6 minutes (QUICK=1, UPDATE=1: into docs)
+bench-service: ## Measure the quota service beside the bare scripts on a Redis of its own, 5 minutes (QUICK=1; UPDATE=1: into docs)
 	bench/service/run $(if $(QUICK),--quick) $(if $(UPDATE),--update $(CURDIR)/docs/service-speed.md)
 
 clean: ## Remove everything that was built or installed into the repository

@@ -6,6 +6,7 @@ mod callers;
 mod load;
 mod memory;
 mod numbers;
+mod others;
 mod policy;
 mod recorded;
 mod redis_server;
@@ -19,9 +20,10 @@ use std::time::{Duration, Instant};
 
 use bench::{Bench, Way, over_http};
 use callers::hold;
+use others::Others;
 use policy::{KINDS, Kind};
 use redis_server::RedisServer;
-use report::{Report, load, machine, said_by};
+use report::{Report, machine, said_by};
 use service::Service;
 use speed::{Cell, Effort, Population, Rounds, Slice, cell, pairs_in_a_block};
 
@@ -30,8 +32,8 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// Tenants of the speed tables.
 const TENANTS: usize = 64;
 const CALLERS: [usize; 3] = [1, 16, 64];
-/// The load at the start from which the numbers are marked as disturbed.
-const BUSY: f64 = 0.5;
+/// Cores that other programs may take before the numbers are marked as disturbed.
+const BUSY: f64 = 0.1;
 
 struct Arguments {
     service: PathBuf,
@@ -67,6 +69,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let (effort, copies, most) =
         if arguments.quick { (effort(2, 30), 1_000, 10_000) } else { (effort(7, 300), 20_000, 1_000_000) };
     let server = RedisServer::start()?;
+    let mut redis = server.connect().await?;
+    let others = Others::watch(&mut redis).await?;
     let mut report = Report::default();
     beginning(&mut report, &server, arguments, effort).await?;
 
@@ -125,7 +129,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         let effort = Effort { rounds: 3.min(effort.rounds), ..effort };
         report.scale(&scale::scale(&mut bench, 2, buckets, effort).await?);
     }
-    report.line(format!("\nLoad average at the end {:.2}; {} s in all.", load(), since.elapsed().as_secs()));
+    drop(bench);
+    ending(&mut report, others.cores(&mut redis).await?, arguments, since);
     if let Some(page) = &arguments.update {
         report.update(page)?;
     }
@@ -140,20 +145,24 @@ async fn beginning(
 ) -> Outcome<()> {
     let redis = redis_server::version(&mut server.connect().await?).await?;
     let service = said_by(&arguments.service.to_string_lossy(), &["--version"]);
-    let (load, date) = (load(), said_by("date", &["-u", "+%-d %B %Y, %H:%M UTC"]));
-    report.line(format!(
-        "Measured {date}: {}, Redis {redis}, {service}, {}.",
-        machine(),
-        said_by("rustc", &["--version"])
-    ));
-    report.line(format!(
-        "{} rounds of {} ms each; load average at the start {load:.2}.{}{}",
-        effort.rounds,
-        effort.slice.as_millis(),
-        if load > BUSY { " **Busy machine: other programs ran, do not rely on these numbers.**" } else { "" },
-        if arguments.quick { " **Quick run, which only shows that it works.**" } else { "" },
-    ));
+    let (date, rust) = (said_by("date", &["-u", "+%-d %B %Y, %H:%M UTC"]), said_by("rustc", &["--version"]));
+    let (rounds, slice_ms) = (effort.rounds, effort.slice.as_millis());
+    report.line(format!("Measured {date}: {}, Redis {redis}, {service}, {rust};", machine()));
+    report.line(format!("{rounds} rounds of {slice_ms} ms for each way."));
     Ok(())
+}
+
+fn ending(report: &mut Report, others: f64, arguments: &Arguments, since: Instant) {
+    let mut text = String::new();
+    if arguments.quick {
+        text += "**A quick run, which only shows that it works.** ";
+    }
+    if others > BUSY {
+        text += "**A busy machine: do not rely on these numbers.** ";
+    }
+    let seconds = since.elapsed().as_secs();
+    text += &format!("Other programs took {others:.2} cores while this was measured, in {seconds} s.");
+    report.foreword(&text);
 }
 
 async fn speed(bench: &mut Bench, ways: &[Way], effort: Effort) -> Outcome<Vec<Cell>> {

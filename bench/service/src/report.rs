@@ -24,6 +24,12 @@ impl Report {
         self.0.push('\n');
     }
 
+    /// What is known last and read first.
+    pub fn foreword(&mut self, text: &str) {
+        println!("\n{text}");
+        self.0.insert_str(0, &format!("{text}\n"));
+    }
+
     fn row(&mut self, cells: &[String]) {
         self.line(format!("| {} |", cells.join(" | ")));
     }
@@ -41,7 +47,7 @@ impl Report {
     }
 
     pub fn speed(&mut self, name: &str, cell: &Cell) {
-        let rate = |way| or_none(&cell.of(way).pairs_per_second(), |rates| count(median(rates.to_vec())));
+        let rate = |way| or_none(&cell.of(way).pairs_per_second(), |rates| count(median(rates)));
         let ratio = |way| or_none(&cell.ratios(way), spread);
         self.row(&[
             name.to_owned(),
@@ -126,7 +132,7 @@ impl Report {
     pub fn in_memory(&mut self, callers: usize, rounds: &Rounds) {
         self.row(&[
             callers.to_string(),
-            count(median(rounds.pairs_per_second())),
+            count(median(&rounds.pairs_per_second())),
             ms(rounds.reserve_us(0.5)),
             ms(rounds.reserve_us(0.99)),
             ms(rounds.pair_us(0.5)),
@@ -149,8 +155,8 @@ impl Report {
                 count(scale.buckets as f64),
                 count(scale.bytes_per_bucket),
                 cell.callers.to_string(),
-                count(median(raw.pairs_per_second())),
-                count(median(service.pairs_per_second())),
+                count(median(&raw.pairs_per_second())),
+                count(median(&service.pairs_per_second())),
                 ms(raw.reserve_us(0.5)),
                 ms(service.reserve_us(0.5)),
                 ms(service.reserve_us(0.99)),
@@ -181,17 +187,11 @@ pub fn said_by(command: &str, arguments: &[&str]) -> String {
     text.lines().next().unwrap_or("?").to_owned()
 }
 
-/// Cores, their model, and how busy they are.
+/// Cores and their model.
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("an unknown processor", |(_, model)| model);
     format!("{cores} cores of {model}")
-}
-
-/// Programs that ran or waited to run during the last minute.
-pub fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }

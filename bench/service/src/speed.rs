@@ -72,11 +72,11 @@ impl Rounds {
     }
 
     pub fn reserve_us(&self, share: f64) -> f64 {
-        median(self.each(|slice| percentile(&slice.reserve_us, share)))
+        median(&self.each(|slice| percentile(&slice.reserve_us, share)))
     }
 
     pub fn pair_us(&self, share: f64) -> f64 {
-        median(self.each(|slice| percentile(&slice.pair_us, share)))
+        median(&self.each(|slice| percentile(&slice.pair_us, share)))
     }
 
     /// Over all rounds: the service's clock is too coarse for one.
@@ -100,7 +100,7 @@ impl Rounds {
     pub fn cores(&self, with_service: bool) -> f64 {
         let service = if with_service { self.service_cpu_us() } else { 0.0 };
         let us = self.redis_cpu_us() + self.load_cpu_us() + service;
-        us / 1e6 * median(self.pairs_per_second())
+        us / 1e6 * median(&self.pairs_per_second())
     }
 }
 
