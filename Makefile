@@ -35,7 +35,7 @@ cargo build -q -p tokengate-fuzz --profile fuzz
 target/fuzz/tokengate-fuzz --list | xargs -P 2 -I{} target/fuzz/tokengate-fuzz --target {} $(1)
 endef
 
-.PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens bench-tokens clean
+.PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens bench-tokens bench-service clean
 
 help: ## Show this
 	@echo 'Targets:'
@@ -113,6 +113,9 @@ proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SE
 
 bench-tokens: ## Measure the token counter beside three others, in V8 and natively
 	bench/tokens/run
+
+bench-service: ## Measure the quota service beside the bare scripts on a Redis of its own, 5 minutes (QUICK=1; UPDATE=1: into docs)
+	bench/service/run $(if $(QUICK),--quick) $(if $(UPDATE),--update $(CURDIR)/docs/service-speed.md)
 
 clean: ## Remove everything that was built or installed into the repository
 	rm -rf target .venv
