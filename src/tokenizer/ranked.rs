@@ -28,16 +28,24 @@ struct Part {
 impl Ranked {
     /// The tokens of the bytes, each with its length.
     pub fn tokens(&mut self, vocabulary: &Vocabulary, bytes: &[u8]) -> impl Iterator<Item = (u32, usize)> {
+        self.merge(vocabulary, bytes.iter().map(|&byte| vocabulary.trie.byte(byte)))
+    }
+
+    /// The same for bytes given as tokens.
+    pub fn merge(
+        &mut self,
+        vocabulary: &Vocabulary,
+        bytes: impl IntoIterator<Item = u32>,
+    ) -> impl Iterator<Item = (u32, usize)> {
         self.parts.clear();
         self.queue.clear();
-        let ends = bytes.len() as u32;
-        self.parts.extend(bytes.iter().zip(0..).map(|(&byte, at): (_, u32)| Part {
-            token: vocabulary.trie.byte(byte),
+        self.parts.extend(bytes.into_iter().zip(0..).map(|(token, at): (_, u32)| Part {
+            token,
             before: at.wrapping_sub(1),
             after: at + 1,
             merged: NONE,
         }));
-        for at in 0..ends {
+        for at in 0..self.parts.len() as u32 {
             self.look(vocabulary, at);
         }
         while let Some(Reverse(next)) = self.queue.pop() {
