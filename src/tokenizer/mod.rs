@@ -9,6 +9,8 @@ pub mod image;
 mod joined;
 mod long;
 mod merge;
+#[cfg(test)]
+mod oracles;
 mod ranked;
 #[cfg(test)]
 mod samples;

@@ -5,57 +5,8 @@ use std::{ops::Range, thread};
 
 use proptest::prelude::*;
 
+use super::oracles::{Oracle, oracles};
 use super::{Encoding, samples, work::steps_of};
-
-struct Oracle {
-    encoding: Encoding,
-    count: fn(&str) -> u64,
-    /// The bytes of a token by its rank.
-    token: fn(u32) -> Vec<u8>,
-    ranks: Range<u32>,
-}
-
-macro_rules! tiktoken_rs {
-    ($encoding:ident, $singleton:ident, $ranks:expr) => {
-        Oracle {
-            encoding: Encoding::$encoding,
-            count: |text| tiktoken_rs::$singleton().encode_ordinary(text).len() as u64,
-            token: |rank| tiktoken_rs::$singleton().decode_bytes(&[rank]).unwrap(),
-            ranks: $ranks,
-        }
-    };
-}
-
-#[cfg(any(feature = "llama3", feature = "qwen2", feature = "mistral"))]
-macro_rules! tiktoken {
-    ($encoding:ident, $name:literal, $ranks:expr) => {
-        Oracle {
-            encoding: Encoding::$encoding,
-            count: |text| tiktoken::get_encoding($name).unwrap().count(text) as u64,
-            token: |rank| tiktoken::get_encoding($name).unwrap().decode(&[rank]),
-            ranks: $ranks,
-        }
-    };
-}
-
-/// Of those asked for by feature only these, if there are any: the others are tested without it.
-fn oracles() -> Vec<Oracle> {
-    let more = vec![
-        #[cfg(feature = "llama3")]
-        tiktoken!(Llama3, "llama3", 0..128_000),
-        #[cfg(feature = "qwen2")]
-        tiktoken!(Qwen2, "qwen2", 0..151_643),
-        #[cfg(feature = "mistral")]
-        tiktoken!(Mistral, "mistral_v3", 1_000..131_072),
-    ];
-    if !more.is_empty() {
-        return more;
-    }
-    vec![
-        tiktoken_rs!(O200kBase, o200k_base_singleton, 0..199_998),
-        tiktoken_rs!(Cl100kBase, cl100k_base_singleton, 0..100_256),
-    ]
-}
 
 impl Oracle {
     #[track_caller]

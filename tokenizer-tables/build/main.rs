@@ -81,7 +81,7 @@ fn ordinary_tokens(bpe: &CoreBPE) -> Vec<Vec<u8>> {
 
 #[cfg(any(feature = "llama3", feature = "qwen2", feature = "mistral"))]
 mod more {
-    use super::{Result, Vocabulary};
+    use super::Result;
 
     /// The ordinary tokens, which follow `special` special ones.
     pub fn tokens(name: &str, special: u32) -> Result<Vec<Vec<u8>>> {
@@ -91,7 +91,12 @@ mod more {
     }
 
     #[cfg(any(feature = "qwen2", feature = "mistral"))]
-    pub fn vocabulary(name: &'static str, of_tiktoken: &str, special: u32) -> Result<Vocabulary> {
-        Ok(Vocabulary { name, tokens: tokens(of_tiktoken, special)?, alone: Vec::new(), is_in_order: true })
+    pub fn vocabulary(name: &'static str, of_tiktoken: &str, special: u32) -> Result<super::Vocabulary> {
+        Ok(super::Vocabulary {
+            name,
+            tokens: tokens(of_tiktoken, special)?,
+            alone: Vec::new(),
+            is_in_order: true,
+        })
     }
 }
