@@ -136,10 +136,12 @@ mod tests {
                 {"name": "other", "match": ["other"], "tokenizer": "llama3"}]}"#,
         );
         let models = Models::new(list.unwrap());
+        // Only where it is built in.
+        let other = Encoding::by_name("llama3");
         for (name, encoding, held) in [
             ("house", FALLBACK, 13),
             ("gpt-4", Encoding::Cl100kBase, 10),
-            ("other", FALLBACK, 13),
+            ("other", other.unwrap_or(FALLBACK), if other.is_some() { 10 } else { 13 }),
             ("my-llama", FALLBACK, 13),
             ("", FALLBACK, 13),
         ] {

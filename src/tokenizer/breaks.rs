@@ -47,7 +47,7 @@ mod tests {
         let made_up = (0..400).map(|seed| samples::text(seed, 300, &|_| b"x'y ".to_vec()));
         let mut breaks = 0;
         for text in std::iter::once(prose.to_owned()).chain(made_up) {
-            for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+            for &encoding in Encoding::ALL {
                 let whole = encoding.count(&text);
                 let mut end = text.len();
                 while let Some(at) = last_safe_break(text.as_bytes().get(..end).unwrap()) {

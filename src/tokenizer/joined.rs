@@ -145,7 +145,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str) {
-        for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+        for &encoding in Encoding::ALL {
             let whole = encoding.count(text);
             for (size, keep) in [if text.len() < 2_000 { (7, 0) } else { (900, 64) }, (30_000, 5_000)] {
                 let counted = count_parts(encoding, text, size, keep);
@@ -226,7 +226,7 @@ mod tests {
             keep in 0..300usize,
         ) {
             let text: String = units.iter().map(|(unit, times)| unit.repeat(*times)).collect();
-            for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+            for &encoding in Encoding::ALL {
                 proptest::prop_assert_eq!(count_parts(encoding, &text, size, keep), encoding.count(&text), "{:?}", text);
             }
         }

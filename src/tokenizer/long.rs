@@ -149,7 +149,8 @@ impl Long {
             _ => {}
         }
         let is_word = matches!(self.phase, Phase::Uppers | Phase::Both | Phase::Lowers);
-        let contracted = if is_word { contraction(text, 0) } else { 0 };
+        let contracted =
+            if is_word && self.encoding == Encoding::O200kBase { contraction(text, 0) } else { 0 };
         let ending: Vec<u8> = text.drain(..contracted.min(text.len())).collect();
         match self.fork.take() {
             Some(mut fork) => {

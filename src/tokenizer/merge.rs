@@ -50,6 +50,10 @@ pub fn count_piece(vocabulary: &Vocabulary, piece: &[u8], scratch: &mut Scratch)
     if scratch.prefixes.longest() == piece.len() {
         return 1;
     }
+    #[cfg(feature = "llama3")]
+    if vocabulary.is_alone(piece) {
+        return 1;
+    }
     let Scratch { prefixes, ranked, long } = scratch;
     if piece.len() < SHORT {
         Search::new(vocabulary, piece, &mut [Marks::default(); SHORT / BITS]).run(

@@ -3,11 +3,14 @@
 mod breaks;
 mod chat;
 mod classes;
+mod families;
 mod growing;
 pub mod image;
 mod joined;
 mod long;
 mod merge;
+#[cfg(test)]
+mod oracles;
 mod ranked;
 #[cfg(test)]
 mod samples;
@@ -16,6 +19,8 @@ mod split;
 mod tests;
 pub mod tools;
 mod trie;
+#[cfg(feature = "llama3")]
+mod unruly;
 mod vocabulary;
 mod work;
 
@@ -60,15 +65,37 @@ impl Rules {
 pub enum Encoding {
     O200kBase,
     Cl100kBase,
+    #[cfg(feature = "llama3")]
+    Llama3,
+    #[cfg(feature = "qwen2")]
+    Qwen2,
+    #[cfg(feature = "mistral")]
+    Mistral,
 }
 
 impl Encoding {
-    pub const ALL: [Self; 2] = [Self::O200kBase, Self::Cl100kBase];
+    /// Those that are built in.
+    pub const ALL: &[Self] = &[
+        Self::O200kBase,
+        Self::Cl100kBase,
+        #[cfg(feature = "llama3")]
+        Self::Llama3,
+        #[cfg(feature = "qwen2")]
+        Self::Qwen2,
+        #[cfg(feature = "mistral")]
+        Self::Mistral,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::O200kBase => "o200k_base",
             Self::Cl100kBase => "cl100k_base",
+            #[cfg(feature = "llama3")]
+            Self::Llama3 => "llama3",
+            #[cfg(feature = "qwen2")]
+            Self::Qwen2 => "qwen2",
+            #[cfg(feature = "mistral")]
+            Self::Mistral => "mistral",
         }
     }
 
@@ -80,13 +107,12 @@ impl Encoding {
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             // Ordinary text has the same tokens in both; harmony only adds special ones.
-            "o200k_base" | "o200k_harmony" => Some(Self::O200kBase),
-            "cl100k_base" => Some(Self::Cl100kBase),
-            _ => None,
+            "o200k_harmony" => Some(Self::O200kBase),
+            _ => Self::ALL.iter().copied().find(|encoding| encoding.name() == name),
         }
     }
 
-    /// The built-in table: the encoding that OpenAI publishes for a normalised model name.
+    /// The built-in table: the encoding that is published for a normalised model name, if it is built in.
     pub fn for_model(name: &str) -> Option<Self> {
         const CL100K: [&str; 4] = ["gpt-4", "davinci-002", "babbage-002", "text-embedding-ada-002"];
         // Prefixes, the first that fits.
@@ -101,7 +127,7 @@ impl Encoding {
         } else if starts(&OLDER) {
             Some(Self::Cl100kBase)
         } else {
-            None
+            families::of(name)
         }
     }
 
@@ -116,15 +142,27 @@ impl Encoding {
 /// The end of the piece that starts at `start`.
 fn piece_end(encoding: Encoding, text: &[u8], start: usize) -> usize {
     match encoding {
-        Encoding::O200kBase => split::o200k::piece_end(text, start),
-        Encoding::Cl100kBase => split::cl100k::piece_end(text, start),
+        Encoding::O200kBase => split::o200k::piece_end::<3, true>(text, start),
+        Encoding::Cl100kBase => split::cl100k::piece_end::<3, true>(text, start),
+        #[cfg(feature = "llama3")]
+        Encoding::Llama3 => split::cl100k::piece_end::<3, false>(text, start),
+        #[cfg(feature = "qwen2")]
+        Encoding::Qwen2 => split::cl100k::piece_end::<1, false>(text, start),
+        #[cfg(feature = "mistral")]
+        Encoding::Mistral => split::o200k::piece_end::<1, false>(text, start),
     }
 }
 
 fn count_pieces(encoding: Encoding, text: &[u8]) -> u64 {
     match encoding {
-        Encoding::O200kBase => count_with(encoding, text, split::o200k::piece_end),
-        Encoding::Cl100kBase => count_with(encoding, text, split::cl100k::piece_end),
+        Encoding::O200kBase => count_with(encoding, text, split::o200k::piece_end::<3, true>),
+        Encoding::Cl100kBase => count_with(encoding, text, split::cl100k::piece_end::<3, true>),
+        #[cfg(feature = "llama3")]
+        Encoding::Llama3 => count_with(encoding, text, split::cl100k::piece_end::<3, false>),
+        #[cfg(feature = "qwen2")]
+        Encoding::Qwen2 => count_with(encoding, text, split::cl100k::piece_end::<1, false>),
+        #[cfg(feature = "mistral")]
+        Encoding::Mistral => count_with(encoding, text, split::o200k::piece_end::<1, false>),
     }
 }
 

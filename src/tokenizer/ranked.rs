@@ -11,8 +11,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Ranked {
     parts: Vec<Part>,
-    /// What can be merged: the token it would be above where the left part starts.
-    queue: BinaryHeap<Reverse<u64>>,
+    queue: Queue,
+    /// Where the parts start that are merged to the same token.
+    starts: Vec<u32>,
 }
 
 /// A token so far; one per byte, those merged into the one before them being out of the list.
@@ -28,34 +29,28 @@ struct Part {
 impl Ranked {
     /// The tokens of the bytes, each with its length.
     pub fn tokens(&mut self, vocabulary: &Vocabulary, bytes: &[u8]) -> impl Iterator<Item = (u32, usize)> {
+        self.merge(vocabulary, bytes.iter().map(|&byte| vocabulary.trie.byte(byte)))
+    }
+
+    /// The same for bytes given as tokens.
+    pub fn merge(
+        &mut self,
+        vocabulary: &Vocabulary,
+        bytes: impl IntoIterator<Item = u32>,
+    ) -> impl Iterator<Item = (u32, usize)> {
         self.parts.clear();
-        self.queue.clear();
-        let ends = bytes.len() as u32;
-        self.parts.extend(bytes.iter().zip(0..).map(|(&byte, at): (_, u32)| Part {
-            token: vocabulary.trie.byte(byte),
+        self.parts.extend(bytes.into_iter().zip(0..).map(|(token, at): (_, u32)| Part {
+            token,
             before: at.wrapping_sub(1),
             after: at + 1,
             merged: NONE,
         }));
-        for at in 0..ends {
+        self.queue.clear(self.parts.len());
+        for at in 0..self.parts.len() as u32 {
             self.look(vocabulary, at);
         }
-        while let Some(Reverse(next)) = self.queue.pop() {
-            work::step();
-            let (merged, at) = ((next >> 32) as u32, next as u32);
-            let Some(left) = self.get(at).filter(|left| left.merged == merged) else { continue };
-            let Some(right) = self.get(left.after) else { continue };
-            if let Some(gone) = self.parts.get_mut(left.after as usize) {
-                gone.merged = NONE;
-            }
-            if let Some(next) = self.parts.get_mut(right.after as usize) {
-                next.before = at;
-            }
-            if let Some(part) = self.parts.get_mut(at as usize) {
-                *part = Part { token: merged, after: right.after, ..left };
-            }
-            self.look(vocabulary, at);
-            self.look(vocabulary, left.before);
+        while let Some(token) = self.queue.pop(&mut self.starts) {
+            self.merge_all(vocabulary, token);
         }
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -66,6 +61,41 @@ impl Ranked {
         })
     }
 
+    /// Does the merges to one token.
+    fn merge_all(&mut self, vocabulary: &Vocabulary, token: u32) {
+        let starts = std::mem::take(&mut self.starts);
+        let mut rest = starts.as_slice();
+        while let Some((&at, others)) = rest.split_first() {
+            work::step();
+            rest = others;
+            let Some(left) = self.get(at).filter(|left| left.merged == token) else { continue };
+            let Some(right) = self.get(left.after) else { continue };
+            if let Some(gone) = self.parts.get_mut(left.after as usize) {
+                gone.merged = NONE;
+            }
+            if let Some(next) = self.parts.get_mut(right.after as usize) {
+                next.before = at;
+            }
+            if let Some(part) = self.parts.get_mut(at as usize) {
+                *part = Part { token, after: right.after, merged: NONE, ..left };
+            }
+            self.look(vocabulary, left.before);
+            // Where the part after it is merged next, it is looked at then.
+            let is_next = rest.first() == Some(&right.after)
+                && self.get(right.after).is_some_and(|next| next.merged == token)
+                && !self.queue.has_before(token);
+            if !is_next {
+                self.look(vocabulary, at);
+            }
+            if self.queue.has_before(token) {
+                rest.iter().for_each(|&at| self.queue.push(token, at));
+                break;
+            }
+        }
+        self.starts = starts;
+    }
+
+    #[inline]
     fn get(&self, at: u32) -> Option<Part> {
         self.parts.get(at as usize).copied()
     }
@@ -78,7 +108,105 @@ impl Ranked {
             part.merged = merged.unwrap_or(NONE);
         }
         if let Some(merged) = merged {
-            self.queue.push(Reverse(u64::from(merged) << 32 | u64::from(at)));
+            self.queue.push(merged, at);
         }
+    }
+}
+
+/// What can be merged, by the token it would be. A text that goes on and on alike has few of those, so that
+/// little is left to be sorted.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The tokens that something can be merged to: the rank above the place in `merges`.
+    tokens: BinaryHeap<Reverse<u64>>,
+    merges: Vec<Merges>,
+    /// One above the place in `merges` per token, open addressing. 0 is free.
+    places: Vec<u32>,
+    /// Where left parts start, and the next of the same merges.
+    starts: Vec<(u32, u32)>,
+}
+
+/// The places where parts can be merged to a token.
+#[derive(Clone, Copy, Debug)]
+struct Merges {
+    token: u32,
+    /// In `starts`; none while it is not in the queue.
+    first: u32,
+    last: u32,
+    is_sorted: bool,
+}
+
+impl Queue {
+    /// Empties it for a text of so many bytes.
+    fn clear(&mut self, bytes: usize) {
+        self.tokens.clear();
+        self.merges.clear();
+        self.starts.clear();
+        self.places.clear();
+        // Less than three merges are pushed per byte.
+        self.places.resize((bytes * 4).next_power_of_two(), 0);
+    }
+
+    fn push(&mut self, token: u32, at: u32) {
+        let entry = self.starts.len() as u32;
+        self.starts.push((at, NONE));
+        let index = self.find(token);
+        let Some(merges) = self.merges.get_mut(index as usize) else { return };
+        if merges.first == NONE {
+            *merges = Merges { token, first: entry, last: entry, is_sorted: true };
+            self.tokens.push(Reverse(u64::from(token) << 32 | u64::from(index)));
+        } else if let Some((before, next)) = self.starts.get_mut(merges.last as usize) {
+            merges.is_sorted &= *before < at;
+            merges.last = entry;
+            *next = entry;
+        }
+    }
+
+    /// The place of a token in `merges`.
+    #[inline]
+    fn find(&mut self, token: u32) -> u32 {
+        let mask = self.places.len() - 1;
+        let mut slot = token.wrapping_mul(0x9e37_79b9) as usize >> 12;
+        // There are more slots than tokens.
+        while let Some(place) = self.places.get_mut(slot & mask) {
+            work::step();
+            match place.checked_sub(1) {
+                None => {
+                    self.merges.push(Merges { token, first: NONE, last: NONE, is_sorted: true });
+                    *place = self.merges.len() as u32;
+                    return *place - 1;
+                }
+                Some(index)
+                    if self.merges.get(index as usize).is_some_and(|merges| merges.token == token) =>
+                {
+                    return index;
+                }
+                Some(_) => slot += 1,
+            }
+        }
+        NONE
+    }
+
+    /// Whether something is merged before what is merged to this token. Only where a token's rank is lower than
+    /// that of a part of it.
+    #[inline]
+    fn has_before(&self, token: u32) -> bool {
+        self.tokens.peek().is_some_and(|Reverse(first)| first >> 32 < u64::from(token))
+    }
+
+    /// Takes out the token of lowest rank and puts the places of its merges into `starts`, from left to right.
+    fn pop(&mut self, starts: &mut Vec<u32>) -> Option<u32> {
+        let Reverse(first) = self.tokens.pop()?;
+        let merges = self.merges.get_mut(first as u32 as usize)?;
+        starts.clear();
+        let mut entry = std::mem::replace(&mut merges.first, NONE);
+        while let Some(&(at, next)) = self.starts.get(entry as usize) {
+            starts.push(at);
+            entry = next;
+        }
+        if !merges.is_sorted {
+            starts.sort_unstable();
+        }
+        Some(merges.token)
     }
 }

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use tokengate_tables as tables;
 
+#[cfg(feature = "llama3")]
+use super::unruly::{self, Unruly};
 use super::{Encoding, trie::Trie, work};
 
 /// Ranks need 18 bits; the rest of a slot of [`Vocabulary::merges`] tells most other pairs apart.
@@ -16,32 +18,53 @@ pub struct Vocabulary {
     /// The merged token per pair of parts, open addressing. 0 is free: the token 0 is a byte, no merge.
     merges: Vec<u32>,
     shift: u32,
+    #[cfg(feature = "llama3")]
+    unruly: Unruly,
 }
-
-static O200K: OnceLock<Vocabulary> = OnceLock::new();
-static CL100K: OnceLock<Vocabulary> = OnceLock::new();
 
 impl Vocabulary {
     /// The first call takes a few milliseconds.
     pub fn of(encoding: Encoding) -> &'static Self {
-        match encoding {
-            Encoding::O200kBase => O200K.get_or_init(|| Self::new(tables::O200K)),
-            Encoding::Cl100kBase => CL100K.get_or_init(|| Self::new(tables::CL100K)),
-        }
+        Self::cell(encoding).get_or_init(|| Self::new(tables_of(encoding)))
     }
 
     /// The vocabulary, if it was made already.
     pub fn loaded(encoding: Encoding) -> Option<&'static Self> {
+        Self::cell(encoding).get()
+    }
+
+    fn cell(encoding: Encoding) -> &'static OnceLock<Self> {
+        static O200K: OnceLock<Vocabulary> = OnceLock::new();
+        static CL100K: OnceLock<Vocabulary> = OnceLock::new();
+        #[cfg(feature = "llama3")]
+        static LLAMA3: OnceLock<Vocabulary> = OnceLock::new();
+        #[cfg(feature = "qwen2")]
+        static QWEN2: OnceLock<Vocabulary> = OnceLock::new();
+        #[cfg(feature = "mistral")]
+        static MISTRAL: OnceLock<Vocabulary> = OnceLock::new();
         match encoding {
-            Encoding::O200kBase => O200K.get(),
-            Encoding::Cl100kBase => CL100K.get(),
+            Encoding::O200kBase => &O200K,
+            Encoding::Cl100kBase => &CL100K,
+            #[cfg(feature = "llama3")]
+            Encoding::Llama3 => &LLAMA3,
+            #[cfg(feature = "qwen2")]
+            Encoding::Qwen2 => &QWEN2,
+            #[cfg(feature = "mistral")]
+            Encoding::Mistral => &MISTRAL,
         }
     }
 
     fn new(tables: tables::Vocabulary) -> Self {
         let size = (tables.split_high.len() * 2).next_power_of_two();
         let trie = Trie::new(&tables);
-        let mut vocabulary = Self { trie, tables, merges: vec![0; size], shift: 64 - size.trailing_zeros() };
+        let mut vocabulary = Self {
+            trie,
+            tables,
+            merges: vec![0; size],
+            shift: 64 - size.trailing_zeros(),
+            #[cfg(feature = "llama3")]
+            unruly: Unruly::new(&tables),
+        };
         for rank in 0..tables.split_high.len() as u32 {
             let (left, right) = vocabulary.parts(rank);
             if left != rank {
@@ -91,7 +114,7 @@ impl Vocabulary {
 
     /// The two tokens whose merge makes this one; a byte is its own parts.
     #[inline]
-    fn parts(&self, rank: u32) -> (u32, u32) {
+    pub fn parts(&self, rank: u32) -> (u32, u32) {
         let pair = |pairs: &[[u8; 2]]| pairs.get(rank as usize).copied().unwrap_or_default();
         let ([left_low, right_low], [left_middle, right_middle]) =
             (pair(self.tables.split_low), pair(self.tables.split_middle));
@@ -102,12 +125,22 @@ impl Vocabulary {
         )
     }
 
+    /// Whether a whole piece is a token that no merges lead to.
+    #[cfg(feature = "llama3")]
+    pub fn is_alone(&self, piece: &[u8]) -> bool {
+        self.unruly.is_alone(piece)
+    }
+
     /// Whether the merges of the two tokens' bytes, lowest rank first, leave just these two tokens.
     ///
     /// Takes their merges back, latest first; in between, a merge across the cut would have come first if
     /// its rank is lower than that of the merge taken back last. At equal ranks the left one comes first.
     #[inline]
     pub fn stay_apart(&self, mut left: u32, mut right: u32) -> bool {
+        #[cfg(feature = "llama3")]
+        if self.unruly.is_disordered(left) || self.unruly.is_disordered(right) {
+            return unruly::stay_apart(self, left, right);
+        }
         let mut limit = u32::MAX;
         loop {
             if self.merged(left, right).is_some_and(|merged| merged < limit) {
@@ -135,5 +168,18 @@ impl Vocabulary {
                 }
             }
         }
+    }
+}
+
+fn tables_of(encoding: Encoding) -> tables::Vocabulary {
+    match encoding {
+        Encoding::O200kBase => tables::O200K,
+        Encoding::Cl100kBase => tables::CL100K,
+        #[cfg(feature = "llama3")]
+        Encoding::Llama3 => tables::LLAMA3,
+        #[cfg(feature = "qwen2")]
+        Encoding::Qwen2 => tables::QWEN2,
+        #[cfg(feature = "mistral")]
+        Encoding::Mistral => tables::MISTRAL,
     }
 }

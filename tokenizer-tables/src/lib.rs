@@ -27,6 +27,13 @@ pub struct Vocabulary {
     pub split_middle: &'static [[u8; 2]],
     /// The highest bits of both parts' ranks: the left part's in the low half.
     pub split_high: &'static [u8],
+    /// Ranks of the tokens whose bytes do not merge in the order of the ranks; four bytes each, the lowest first.
+    #[cfg(feature = "llama3")]
+    pub disordered: &'static [u8],
+    /// Tokens that no merges lead to: only a whole piece is one. They have no rank. A length and so many bytes
+    /// each, sorted.
+    #[cfg(feature = "llama3")]
+    pub alone: &'static [u8],
 }
 
 const fn pairs(bytes: &'static [u8]) -> &'static [[u8; 2]] {
@@ -43,29 +50,34 @@ const fn number(mut digits: &[u8]) -> usize {
     number
 }
 
-pub static O200K: Vocabulary = Vocabulary {
-    labels: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.labels")),
-    counts: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.counts")),
-    values: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.values")),
-    bases: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.bases")),
-    ranks: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.ranks")),
-    units: number(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.size"))),
-    split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.low"))),
-    split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/o200k.middle"))),
-    split_high: include_bytes!(concat!(env!("OUT_DIR"), "/o200k.high")),
-};
+macro_rules! vocabulary {
+    ($name:literal) => {
+        Vocabulary {
+            labels: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".labels")),
+            counts: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".counts")),
+            values: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".values")),
+            bases: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bases")),
+            ranks: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".ranks")),
+            units: number(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".size"))),
+            split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".low"))),
+            split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".middle"))),
+            split_high: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".high")),
+            #[cfg(feature = "llama3")]
+            disordered: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".disordered")),
+            #[cfg(feature = "llama3")]
+            alone: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".alone")),
+        }
+    };
+}
 
-pub static CL100K: Vocabulary = Vocabulary {
-    labels: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.labels")),
-    counts: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.counts")),
-    values: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.values")),
-    bases: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.bases")),
-    ranks: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.ranks")),
-    units: number(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.size"))),
-    split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.low"))),
-    split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.middle"))),
-    split_high: include_bytes!(concat!(env!("OUT_DIR"), "/cl100k.high")),
-};
+pub static O200K: Vocabulary = vocabulary!("o200k");
+pub static CL100K: Vocabulary = vocabulary!("cl100k");
+#[cfg(feature = "llama3")]
+pub static LLAMA3: Vocabulary = vocabulary!("llama3");
+#[cfg(feature = "qwen2")]
+pub static QWEN2: Vocabulary = vocabulary!("qwen2");
+#[cfg(feature = "mistral")]
+pub static MISTRAL: Vocabulary = vocabulary!("mistral");
 
 /// What the split patterns tell apart.
 pub mod class {

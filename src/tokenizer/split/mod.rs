@@ -7,12 +7,33 @@ pub mod cl100k;
 pub mod o200k;
 pub mod run;
 
+use super::Encoding;
 use super::classes::{BLANK, END, MARK, NEWLINE, NUMBER, OTHER, SPACE, class_at};
 
-/// `\p{N}{1,3}`, after its first character.
+/// What the words of a pattern are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// `\p{L}+`.
+    Letters,
+    /// Upper-case letters, then lower-case ones, with the marks.
+    Cased,
+}
+
+impl Words {
+    pub fn of(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::O200kBase => Self::Cased,
+            #[cfg(feature = "mistral")]
+            Encoding::Mistral => Self::Cased,
+            _ => Self::Letters,
+        }
+    }
+}
+
+/// `\p{N}{1,DIGITS}`, after its first character.
 #[inline]
-fn numbers(text: &[u8], mut at: usize) -> usize {
-    for _ in 0..2 {
+fn numbers<const DIGITS: usize>(text: &[u8], mut at: usize) -> usize {
+    for _ in 1..DIGITS {
         match class_at(text, at) {
             (NUMBER, length) => at += length,
             _ => break,

@@ -5,21 +5,24 @@
 //! |[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 //! |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //! ```
+//!
+//! and of those whose patterns differ from it in little.
 
 use super::{contraction, numbers, space, symbols};
 use crate::tokenizer::classes::{BLANK, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER, class_at};
 
-/// The end of the piece that starts at `start`.
+/// The end of the piece that starts at `start`. A number has up to `DIGITS` digits; a word's contraction is the
+/// word's if `CONTRACTS`.
 #[inline]
-pub fn piece_end(text: &[u8], start: usize) -> usize {
+pub fn piece_end<const DIGITS: usize, const CONTRACTS: bool>(text: &[u8], start: usize) -> usize {
     let (class, length) = class_at(text, start);
     let next = start + length;
     match class {
         // A mark may be the character before the letters or one of them: the piece is the same.
-        UPPER | LOWER | LETTER | MARK => word(text, start, class),
-        NUMBER => numbers(text, next),
+        UPPER | LOWER | LETTER | MARK => word::<CONTRACTS>(text, start, class),
+        NUMBER => numbers::<DIGITS>(text, next),
         BLANK | SPACE | OTHER => match (class, class_at(text, next).0) {
-            (_, second @ (UPPER | LOWER | LETTER | MARK)) => word(text, next, second),
+            (_, second @ (UPPER | LOWER | LETTER | MARK)) => word::<CONTRACTS>(text, next, second),
             (OTHER, _) | (BLANK, OTHER) => symbols_and_ends(text, next),
             _ => white_space(text, start),
         },
@@ -29,7 +32,7 @@ pub fn piece_end(text: &[u8], start: usize) -> usize {
 
 /// The first two alternatives from their first letter or mark on.
 #[inline]
-fn word(text: &[u8], start: usize, mut class: u8) -> usize {
+fn word<const CONTRACTS: bool>(text: &[u8], start: usize, mut class: u8) -> usize {
     let mut at = start;
     // Where the last character ends that both sets have: there the first alternative can stop when no
     // lower-case letter follows.
@@ -49,7 +52,7 @@ fn word(text: &[u8], start: usize, mut class: u8) -> usize {
         }
     }
     let end = if class == LOWER { lower(text, at) } else { last_of_both.unwrap_or(at) };
-    end + contraction(text, end)
+    if CONTRACTS { end + contraction(text, end) } else { end }
 }
 
 /// The end of `[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`.

@@ -2,16 +2,17 @@
 
 use super::super::Encoding;
 use super::super::classes::{BLANK, LETTER, LOWER, MARK, NEWLINE, NUMBER, OTHER, SPACE, UPPER, class_at};
+use super::Words;
 
 /// How far the pattern of such a piece is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// cl100k_base: `\p{L}+`.
+    /// `\p{L}+`.
     Letters,
     /// Symbols, and then the ends of lines.
     Symbols,
     Ends,
-    /// o200k_base: a word of upper-case letters alone; with some that both sets have, the last of them being
+    /// A word of upper-case letters alone; with some that both sets have, the last of them being
     /// where the piece ends if no lower-case letter comes; with lower-case letters.
     Uppers,
     Both,
@@ -37,15 +38,15 @@ impl Phase {
     pub fn start(encoding: Encoding, text: &[u8]) -> Option<(Self, usize)> {
         let (first, length) = class_at(text, 0);
         let (second, more) = class_at(text, length);
-        let is_cl100k = encoding == Encoding::Cl100kBase;
+        let is_cased = Words::of(encoding) == Words::Cased;
         let word = |class| match class {
-            UPPER | LOWER | LETTER if is_cl100k => Some(Self::Letters),
+            UPPER | LOWER | LETTER if !is_cased => Some(Self::Letters),
             UPPER => Some(Self::Uppers),
-            LETTER | MARK if !is_cl100k => Some(Self::Both),
+            LETTER | MARK if is_cased => Some(Self::Both),
             LOWER => Some(Self::Lowers),
             _ => None,
         };
-        let is_symbol = |class| class == OTHER || (class == MARK && is_cl100k);
+        let is_symbol = |class| class == OTHER || (class == MARK && !is_cased);
         if let Some(phase) = word(first) {
             return Some((phase, length));
         }
@@ -68,7 +69,7 @@ impl Phase {
             (Self::Letters, UPPER | LOWER | LETTER) => Next::Sure(Self::Letters),
             (Self::Symbols, OTHER | MARK) => Next::Sure(Self::Symbols),
             (Self::Symbols | Self::Ends, NEWLINE) => Next::Sure(Self::Ends),
-            (Self::Ends, _) if first_byte == b'/' && encoding == Encoding::O200kBase => {
+            (Self::Ends, _) if first_byte == b'/' && Words::of(encoding) == Words::Cased => {
                 Next::Sure(Self::Ends)
             }
             (Self::Uppers, UPPER) => Next::Sure(Self::Uppers),
