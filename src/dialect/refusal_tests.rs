@@ -121,7 +121,7 @@ fn budgets_and_slots_are_named_in_their_own_units() {
          remaining. Please try again in 1.000s."
     );
     assert_eq!(
-        message("concurrency_limit_exceeded", "other", 32, 0),
+        message("concurrency_limit_exceeded", "concurrency", 32, 0),
         "Rate limit reached for the limit 'l' of tenant t (plan p): 32 requests at a time, 0 remaining. Please try \
          again in 1.000s."
     );

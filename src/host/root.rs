@@ -357,7 +357,7 @@ fn send(shared: &Shared, batch: &[SettleItem]) -> Option<u32> {
 fn tell_state(shared: &Shared) {
     /// Vocabularies belong to the VM, which several root contexts may share.
     static TOLD: [AtomicBool; Encoding::ALL.len()] = [const { AtomicBool::new(false) }; Encoding::ALL.len()];
-    for (encoding, told) in Encoding::ALL.into_iter().zip(&TOLD) {
+    for (encoding, told) in Encoding::ALL.iter().zip(&TOLD) {
         if encoding.is_loaded() && !told.swap(true, Ordering::Relaxed) {
             shared.metrics.tokenizer_loaded(encoding.name());
         }
