@@ -113,6 +113,24 @@ async fn bodies_and_answers_are_as_described() {
     let (status, explained) = get(admin, "/v1/explain?tenant=t&model=gpt").await;
     assert_eq!(status, StatusCode::OK);
     valid(&answer_of("get", "/v1/explain", "200"), &explained);
+    let bucket = json!({"tenant": "t", "limit": "tpd", "model": "gpt"});
+    for (path, body) in [
+        ("/v1/buckets/reset", json!({"bucket": bucket})),
+        ("/v1/corrections", json!({"bucket": bucket, "id": "x", "change": "charge", "amount": 1})),
+        ("/v1/overrides", json!({"tenant": "t", "limit": "tpd", "amount": 5, "for_ms": 60_000})),
+    ] {
+        valid(&body_of(path), &body);
+        let (status, answer) = post(admin, path, &body).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+        valid(&answer_of("post", path, "200"), &answer);
+    }
+    for (path, query) in [("/v1/holds", "?tenant=t"), ("/v1/overrides", "")] {
+        let (status, answer) = get(admin, &format!("{path}{query}")).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+        valid(&answer_of("get", path, "200"), &answer);
+    }
+    let top_up = json!({"bucket": bucket, "grant_id": "g", "usd": "1.00"});
+    valid(&body_of("/v1/balances/top-up"), &top_up);
     let (status, document) = get(admin, "/openapi.json").await;
     assert_eq!((status, &document), (StatusCode::OK, &*DOCUMENT));
 }

@@ -69,8 +69,8 @@ impl Reloader {
                 Look::Loaded
             }
             Err(reason) => {
-                warn!(reason, in_force = in_force.version, "the policy was not loaded");
                 metrics.policy_read(ReloadOutcome::Refused);
+                warn!(reason, in_force = in_force.version, "the policy was not loaded");
                 Look::Refused(reason)
             }
         }

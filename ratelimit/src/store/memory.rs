@@ -236,13 +236,17 @@ impl Store for MemoryStore {
             Some(_) => return Ok(Amended::Conflict),
             None => {}
         }
-        let mut bucket = state.open(*account, meter, now)?;
+        let stored = state.bucket(*account, meter.bucket, now);
+        let mut bucket = Bucket::open_to_correct(meter.algorithm, meter.limit, stored, now)?;
+        let before = bucket.state();
         match change {
             Change::Excess { amount } => bucket.excess(*amount),
             Change::GiveBack { amount } => bucket.give_back(*amount),
             Change::Refund { .. } => return Err(StoreError::Format),
         }
-        state.keep_bucket(*account, meter.bucket, &bucket, now);
+        if bucket.state() != before {
+            state.keep_bucket(*account, meter.bucket, &bucket, now);
+        }
         state.amendments.insert(name, (fingerprint, now.saturating_add(ms(AMENDMENT_LIFE))));
         Ok(Amended::Done)
     }

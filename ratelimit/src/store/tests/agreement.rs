@@ -9,7 +9,11 @@ use super::*;
 use crate::limits::tests::Numbers;
 use crate::limits::{Algorithm, Bucket, Mark, Rates, State};
 use crate::store::settlement::Stored;
-use crate::store::{Booking, Clamp, Closing, Extension, Hold, Lifetimes, Settlement, Store, TopUp};
+use crate::store::{
+    Amendment, Booking, Change, Clamp, Closing, Correction, Extension, Hold, Lifetimes, Settlement, Store,
+    TopUp,
+};
+use crate::tag::Tag;
 
 const OPERATIONS: u64 = 10_000;
 /// Further back than that one store may have forgotten what the other, which ends its keys by the real time,
@@ -132,11 +136,12 @@ enum Operation {
     Settle(Settlement),
     Extend(Extension),
     TopUp(TopUp),
+    Amend(Amendment),
     Reset(crate::store::BucketId),
 }
 
 fn random_operation(numbers: &mut Numbers, number: u64, now: u64) -> Operation {
-    match numbers.below(20) {
+    match numbers.below(21) {
         0..9 => Operation::Reserve(random_hold(numbers, number, now)),
         9..15 => Operation::Settle(random_settlement(numbers, number, now)),
         15..18 => Operation::Extend(Extension {
@@ -150,6 +155,17 @@ fn random_operation(numbers: &mut Numbers, number: u64, now: u64) -> Operation {
             grant_id: format!("grant {}", numbers.below(900)),
             amount: 500 + numbers.below(2) * 500,
         }),
+        19 => {
+            let amount = numbers.below(120);
+            let change = match numbers.below(3) {
+                0 => Change::Excess { amount },
+                _ => Change::GiveBack { amount },
+            };
+            let which = [0, 1, 2, 3, 5, 6, 8, 11][numbers.below(8) as usize];
+            let meter = limit(numbers, which, now).charge.meter;
+            let id = Tag::of("correction", [Some(numbers.below(2_000).to_string().as_str())]);
+            Operation::Amend(Amendment { account: account(), id, correction: Correction { meter, change } })
+        }
         _ => {
             let reset = numbers.below(8);
             Operation::Reset(limit(numbers, reset, now).charge.meter.bucket)
@@ -166,6 +182,7 @@ async fn answer(store: &Arc<dyn Store>, operation: &Operation) -> String {
         Operation::Extend(extension) => {
             format!("{:?}", store.extend(std::slice::from_ref(extension), TIME).await)
         }
+        Operation::Amend(amendment) => format!("{:?}", store.amend(amendment, TIME).await),
         Operation::TopUp(top_up) => format!("{:?}", store.top_up(top_up, TIME).await),
         // Whether it was there depends on when a store forgets.
         Operation::Reset(bucket) => format!("{:?}", store.reset(account(), *bucket, TIME).await.is_ok()),

@@ -51,7 +51,7 @@ impl Snapshot {
                     };
                     snapshot.buckets.insert(bucket, state);
                 }
-                ["o"] | ["g", _, _] => {}
+                ["o"] | ["g", _, _] | ["c", _] => {}
                 _ => panic!("{key}"),
             }
         }
