@@ -168,3 +168,11 @@ fn output_is_called_unbounded_where_nothing_bounds_it() {
         assert_eq!(told, unbounded, "{missing}");
     }
 }
+
+#[test]
+fn what_has_no_body_is_not_written_into() {
+    let mut proxy = Proxy::new();
+    proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
+    proxy.answer(json!({"decision": "allow", "grant": {"max_output_tokens": 5}, "policy_version": "v1"}));
+    assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
+}
