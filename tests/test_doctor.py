@@ -22,7 +22,7 @@ from doctor.checks import CHECKS, examine  # noqa: E402
 from doctor.finding import Finding  # noqa: E402
 from doctor.node import Node  # noqa: E402
 from doctor.parts import gateways  # noqa: E402
-from doctor_cases import CASES, DROP, ENVIRON, ROOTS, SWITCHED_OFF, Case  # noqa: E402
+from doctor_cases import CASES, DROP, ENVIRON, ROOTS, SWITCHED_OFF, Case, http_filter  # noqa: E402
 
 SHIPPED = yaml.safe_load((places.ROOT / "envoy.yaml").read_text())
 
@@ -119,6 +119,8 @@ def test_every_check_has_a_failing_case() -> None:
         {"hcm codec_type": "HTTP1", "hcm http2_protocol_options": DROP},
         {"filter quota/token_env": "TOKEN", "plugin vm_config/environment_variables": {"host_env_keys": ["TOKEN"]}},
         {"filter identity/credential": "forward", "entry request_headers_to_add": DROP},
+        {"filter identity/sources": [{"jwt": {"tenant": "org"}}], "hcm http_filters/+": {
+            "first": True, **http_filter("http.jwt_authn.v3.JwtAuthentication"), "name": "envoy.filters.http.jwt_authn"}},
     ],
     ids=lambda edits: " ".join(edits),
 )  # fmt: skip

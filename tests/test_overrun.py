@@ -104,6 +104,7 @@ def test_a_refused_stream_ends_with_an_error_and_is_charged_what_was_delivered(s
     assert_stopped(response.body)
     stack.settles_to(tenant, PROMPT + HELD, requests=1)
     [entry] = stack.envoy.logged(response)
+    assert (entry["details"], entry["flags"], entry["status"]) == ("via_upstream", "-", 200)
     assert (entry["decision"], entry["outcome"], entry["output_tokens"]) == ("stopped", "estimated", str(HELD))
     assert stack.envoy.stats("tokengate_streams_stopped")["wasmcustom.tokengate_streams_stopped_model=gpt-4o"] > 0
 

@@ -95,6 +95,20 @@ def body_holding(gateway: Gateway) -> Iterator[Finding]:
         )
 
 
+def verified_tokens(gateway: Gateway) -> Iterator[Finding]:
+    if gateway.patch:
+        return
+    before = len(gateway.filters) - len(gateway.behind) - 1
+    names = [entry["name"].text() for entry in gateway.filters[:before]]
+    for name in gateway.settings.verifying_filters:
+        if name not in names:
+            yield error(
+                gateway.entry,
+                f"identity.sources takes the word of {name}, which does not stand before tokengate: nobody is recognised",
+                f"{name} before tokengate in http_filters, with payload_in_metadata",
+            )
+
+
 def buffer_filter(gateway: Gateway) -> Iterator[Finding]:
     for entry in gateway.filters:
         limit = entry["typed_config"].message()["max_request_bytes"]

@@ -13,6 +13,7 @@ CHECKS: tuple[Callable[[Gateway], Iterator[Finding]], ...] = (
     check_filter.place,
     check_filter.holding,
     check_filter.body_holding,
+    check_filter.verified_tokens,
     check_filter.buffer_filter,
     check_filter.failure_policy,
     check_filter.configuration,

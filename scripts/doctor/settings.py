@@ -21,6 +21,7 @@ KEYS: dict[str, Any] = {
     "paths": {"allow": None, "other": ("deny", "requests", "pass")},
     "max_body_bytes": range(1, 67_108_865),
     "missing_usage": ("auto", "estimate", "hold"),
+    "overrun": ("allow", "stop"),
     "headers": {"rate_limit": ("replace", "keep"), "reset": ("duration", "seconds")},
     "outbox": {"tick_ms": range(10, 1_001), "max_items": range(16, 65_537)},
 }
@@ -79,6 +80,17 @@ class Settings:
             names = key.get("headers", []) if isinstance(key, dict) else []
             found += [name.lower() for name in names if isinstance(name, str)]
         return found or list(DEFAULT_HEADERS)
+
+    @property
+    def verifying_filters(self) -> list[str]:
+        """The filters whose word a `jwt` source takes."""
+        found = []
+        for source in self._get("identity", "sources", []):
+            token = source.get("jwt") if isinstance(source, dict) else None
+            if isinstance(token, dict):
+                metadata = token.get("metadata", ["envoy.filters.http.jwt_authn"])
+                found += metadata[:1] if isinstance(metadata, list) else []
+        return [name for name in found if isinstance(name, str)]
 
 
 def parse(text: str) -> dict[str, Any]:

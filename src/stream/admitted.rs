@@ -80,8 +80,8 @@ impl Admitted {
             if head.status == 429 {
                 effects.push(Effect::SetResponseHeader("x-tokengate-refused-by", "upstream".to_owned()));
             }
-            if self.hides_usage {
-                // The body may become shorter.
+            if self.hides_usage || self.overrun.is_some() {
+                // The body may become shorter, or end with an event of ours.
                 effects.push(Effect::RemoveResponseHeader("content-length".to_owned()));
             }
             self.answer = Some((head.status, Relay::new(self.encoding, self.hides_usage, head.coding)));

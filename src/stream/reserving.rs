@@ -280,8 +280,10 @@ impl Reserving {
         let Self { caller, prepared, .. } = self;
         let mut edits = Edits::default();
         let bound = match env.config.mode {
-            Mode::Enforce if !caller.has_digest => prepared.bound_output(grant, &mut edits),
-            Mode::Enforce | Mode::Observe => prepared.max_output_tokens,
+            Mode::Enforce if prepared.endpoint != LISTED && !caller.has_digest => {
+                prepared.bound_output(grant, &mut edits)
+            }
+            _ => prepared.max_output_tokens,
         };
         let hides_usage = prepared.include_usage.is_some();
         if let Some(edit) = &prepared.include_usage {

@@ -105,6 +105,18 @@ fn an_event_is_not_cut_in_two() {
 }
 
 #[test]
+fn what_may_end_early_has_no_length() {
+    let asks = STREAMED.replace("\"messages\"", "\"stream_options\":{\"include_usage\":true},\"messages\"");
+    for (overrun, removed) in [(config::Overrun::Allow, false), (config::Overrun::Stop, true)] {
+        let mut proxy = Proxy::new();
+        proxy.config.overrun = overrun;
+        proxy.request(&asks).allow().head(200, true);
+        let length = Effect::RemoveResponseHeader("content-length".to_owned());
+        assert_eq!(proxy.effects.contains(&length), removed);
+    }
+}
+
+#[test]
 fn it_ends_with_the_event_that_uses_the_hold_up() {
     let mut proxy = running(config::Overrun::Stop);
     let eighteen = String::from_utf8(EVENT.to_vec()).unwrap().replace(" a b", "");

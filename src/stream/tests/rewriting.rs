@@ -186,3 +186,11 @@ fn a_body_with_a_digest_goes_on_as_it_came_or_not_at_all() {
         assert!(proxy.reserves().is_empty());
     }
 }
+
+#[test]
+fn what_has_no_body_is_not_written_into() {
+    let mut proxy = Proxy::new();
+    proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
+    proxy.answer(json!({"decision": "allow", "grant": {"max_output_tokens": 5}, "policy_version": "v1"}));
+    assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
+}
