@@ -29,6 +29,8 @@ fn last_start(bytes: &[u8], end: usize) -> Option<usize> {
 fn is_break(before: u8, after: u8, after_byte: Option<&u8>) -> bool {
     match (before, after) {
         (UPPER | LOWER | LETTER | NUMBER, BLANK | SPACE | NEWLINE) => true,
+        // deepseek_v3 does not split before U+30FB and others that begin with this byte.
+        (_, OTHER) if cfg!(feature = "deepseek_v3") && after_byte == Some(&0xe3) => false,
         (UPPER | LOWER | LETTER | NUMBER, OTHER) => after_byte != Some(&b'\''),
         (UPPER | LOWER | LETTER, NUMBER) | (NUMBER, UPPER | LOWER | LETTER | MARK) => true,
         _ => false,

@@ -41,6 +41,13 @@ fn class_of_byte(byte: u8) -> u8 {
 
 #[inline]
 fn class_of_long(text: &[u8], at: usize, first: u8) -> (u8, usize) {
+    let (code, length) = code_of_long(text, at, first);
+    (class_of(code), length)
+}
+
+/// The code point of a character of more than one byte, and its length.
+#[inline]
+pub fn code_of_long(text: &[u8], at: usize, first: u8) -> (usize, usize) {
     let next = |offset: usize| u32::from(text.get(at + offset).copied().unwrap_or(0) & 0x3f);
     let first = u32::from(first);
     let (code, length) = match first {
@@ -48,7 +55,7 @@ fn class_of_long(text: &[u8], at: usize, first: u8) -> (u8, usize) {
         0xe0..0xf0 => ((first & 0x0f) << 12 | next(1) << 6 | next(2), 3),
         _ => ((first & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4),
     };
-    (class_of(code as usize), length)
+    (code as usize, length)
 }
 
 #[inline]

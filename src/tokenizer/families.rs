@@ -29,6 +29,18 @@ const FAMILIES: &[Family] = &[
     ),
     #[cfg(feature = "qwen2")]
     (Encoding::Qwen2, &["qwen2", "qwen2.5", "qwen3", "qwq"]),
+    #[cfg(feature = "deepseek_v3")]
+    (
+        Encoding::DeepSeekV3,
+        &[
+            "deepseek-chat",
+            "deepseek-reasoner",
+            "deepseek-v3",
+            "deepseek-v3.1",
+            "deepseek-v3.2",
+            "deepseek-r1",
+        ],
+    ),
     // Some of this maker's models have an older tokenizer.
     #[cfg(feature = "mistral")]
     (
@@ -49,7 +61,13 @@ pub fn of(name: &str) -> Option<Encoding> {
     let is_of = |family: &&str| {
         name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ':']))
     };
-    FAMILIES.iter().find(|(_, names)| names.iter().any(is_of)).map(|(encoding, _)| *encoding)
+    // Another model that was taught by the one it is named after.
+    let is_other = name.contains("-distill");
+    FAMILIES
+        .iter()
+        .filter(|_| !is_other)
+        .find(|(_, names)| names.iter().any(is_of))
+        .map(|(encoding, _)| *encoding)
 }
 
 #[cfg(test)]
@@ -68,6 +86,8 @@ mod tests {
             ("qwen2.5-coder-32b-instruct", "qwen2"),
             ("qwen3:8b", "qwen2"),
             ("qwq-32b", "qwen2"),
+            ("deepseek-chat", "deepseek_v3"),
+            ("deepseek-r1-0528", "deepseek_v3"),
             ("mistral-nemo", "mistral"),
             ("open-mistral-nemo-2407", "mistral"),
         ] {

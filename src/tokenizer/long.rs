@@ -1,7 +1,6 @@
 //! A piece of a text that arrives in parts, longer than what is kept of the text.
 
 use super::Encoding;
-use super::classes::class_at;
 use super::growing::Growing;
 use super::split::contraction;
 use super::split::run::{Next, Phase};
@@ -92,8 +91,8 @@ impl Long {
         let mut read = Read::default();
         let mut at = 0;
         while at < limit {
-            let (class, length) = class_at(text, at);
-            match self.phase.next(self.encoding, class, text.get(at).copied().unwrap_or(0)) {
+            let (next, length) = self.phase.next(self.encoding, text, at);
+            match next {
                 Next::Sure(phase) => {
                     self.phase = phase;
                     // The last white space may go to the next piece.
@@ -102,6 +101,15 @@ impl Long {
                 Next::Maybe => read.maybe = if self.phase == Phase::Lines { at } else { at + length },
                 Next::End => {
                     read.is_whole = true;
+                    break;
+                }
+                #[cfg(feature = "deepseek_v3")]
+                Next::Apart => {
+                    read.is_whole = true;
+                    if self.phase == Phase::Blanks {
+                        read.sure = at;
+                    }
+                    read.maybe = at;
                     break;
                 }
             }

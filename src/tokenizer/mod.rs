@@ -69,6 +69,8 @@ pub enum Encoding {
     Llama3,
     #[cfg(feature = "qwen2")]
     Qwen2,
+    #[cfg(feature = "deepseek_v3")]
+    DeepSeekV3,
     #[cfg(feature = "mistral")]
     Mistral,
 }
@@ -82,6 +84,8 @@ impl Encoding {
         Self::Llama3,
         #[cfg(feature = "qwen2")]
         Self::Qwen2,
+        #[cfg(feature = "deepseek_v3")]
+        Self::DeepSeekV3,
         #[cfg(feature = "mistral")]
         Self::Mistral,
     ];
@@ -94,6 +98,8 @@ impl Encoding {
             Self::Llama3 => "llama3",
             #[cfg(feature = "qwen2")]
             Self::Qwen2 => "qwen2",
+            #[cfg(feature = "deepseek_v3")]
+            Self::DeepSeekV3 => "deepseek_v3",
             #[cfg(feature = "mistral")]
             Self::Mistral => "mistral",
         }
@@ -148,6 +154,8 @@ fn piece_end(encoding: Encoding, text: &[u8], start: usize) -> usize {
         Encoding::Llama3 => split::cl100k::piece_end::<3, false>(text, start),
         #[cfg(feature = "qwen2")]
         Encoding::Qwen2 => split::cl100k::piece_end::<1, false>(text, start),
+        #[cfg(feature = "deepseek_v3")]
+        Encoding::DeepSeekV3 => split::deepseek::piece_end(text, start),
         #[cfg(feature = "mistral")]
         Encoding::Mistral => split::o200k::piece_end::<1, false>(text, start),
     }
@@ -161,6 +169,8 @@ fn count_pieces(encoding: Encoding, text: &[u8]) -> u64 {
         Encoding::Llama3 => count_with(encoding, text, split::cl100k::piece_end::<3, false>),
         #[cfg(feature = "qwen2")]
         Encoding::Qwen2 => count_with(encoding, text, split::cl100k::piece_end::<1, false>),
+        #[cfg(feature = "deepseek_v3")]
+        Encoding::DeepSeekV3 => count_with(encoding, text, split::deepseek::piece_end),
         #[cfg(feature = "mistral")]
         Encoding::Mistral => count_with(encoding, text, split::o200k::piece_end::<1, false>),
     }

@@ -24,7 +24,7 @@ macro_rules! tiktoken_rs {
     };
 }
 
-#[cfg(any(feature = "llama3", feature = "qwen2", feature = "mistral"))]
+#[cfg(any(feature = "llama3", feature = "qwen2", feature = "deepseek_v3", feature = "mistral"))]
 macro_rules! tiktoken {
     ($encoding:ident, $name:literal, $ranks:expr) => {
         Oracle {
@@ -43,6 +43,8 @@ pub fn oracles() -> Vec<Oracle> {
         tiktoken!(Llama3, "llama3", 0..128_000),
         #[cfg(feature = "qwen2")]
         tiktoken!(Qwen2, "qwen2", 0..151_643),
+        #[cfg(feature = "deepseek_v3")]
+        tiktoken!(DeepSeekV3, "deepseek_v3", 3..128_000),
         #[cfg(feature = "mistral")]
         tiktoken!(Mistral, "mistral_v3", 1_000..131_072),
     ];

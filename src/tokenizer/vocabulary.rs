@@ -40,6 +40,8 @@ impl Vocabulary {
         static LLAMA3: OnceLock<Vocabulary> = OnceLock::new();
         #[cfg(feature = "qwen2")]
         static QWEN2: OnceLock<Vocabulary> = OnceLock::new();
+        #[cfg(feature = "deepseek_v3")]
+        static DEEPSEEK_V3: OnceLock<Vocabulary> = OnceLock::new();
         #[cfg(feature = "mistral")]
         static MISTRAL: OnceLock<Vocabulary> = OnceLock::new();
         match encoding {
@@ -49,6 +51,8 @@ impl Vocabulary {
             Encoding::Llama3 => &LLAMA3,
             #[cfg(feature = "qwen2")]
             Encoding::Qwen2 => &QWEN2,
+            #[cfg(feature = "deepseek_v3")]
+            Encoding::DeepSeekV3 => &DEEPSEEK_V3,
             #[cfg(feature = "mistral")]
             Encoding::Mistral => &MISTRAL,
         }
@@ -179,6 +183,8 @@ fn tables_of(encoding: Encoding) -> tables::Vocabulary {
         Encoding::Llama3 => tables::LLAMA3,
         #[cfg(feature = "qwen2")]
         Encoding::Qwen2 => tables::QWEN2,
+        #[cfg(feature = "deepseek_v3")]
+        Encoding::DeepSeekV3 => tables::DEEPSEEK_V3,
         #[cfg(feature = "mistral")]
         Encoding::Mistral => tables::MISTRAL,
     }

@@ -15,7 +15,7 @@ const BLOCK: usize = 128;
 const CODE_POINTS: usize = 0x11_0000;
 
 /// The numbers are those of `src/lib.rs`.
-const CLASSES: [(&str, u8); 8] = [
+pub const CLASSES: &[(&str, u8)] = &[
     (r"[\p{Lu}\p{Lt}]", 1),
     (r"\p{Ll}", 2),
     (r"[\p{Lm}\p{Lo}]", 3),
@@ -26,9 +26,24 @@ const CLASSES: [(&str, u8); 8] = [
     (r"[ ]", 8),
 ];
 
-pub fn classes() -> Result<Classes, Box<dyn std::error::Error>> {
+/// Likewise, for deepseek_v3.
+#[cfg(feature = "deepseek_v3")]
+pub const KINDS: &[(&str, u8)] = &[
+    (r"[\p{L}\p{M}]", 1),
+    (r"[\p{P}\p{S}]", 2),
+    (r"[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]", 9),
+    (r"[[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]&&[\p{L}\p{M}]]", 3),
+    (r"[[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]&&[\p{P}\p{S}]]", 4),
+    (r"\p{N}", 5),
+    (r"\s", 6),
+    (r"[\r\n]", 7),
+    (r"[ ]", 8),
+];
+
+/// What is in several classes is in the last of them.
+pub fn classes(patterns: &[(&str, u8)]) -> Result<Classes, Box<dyn std::error::Error>> {
     let mut all = vec![0_u8; CODE_POINTS];
-    for (pattern, class) in CLASSES {
+    for &(pattern, class) in patterns {
         let hir = regex_syntax::parse(pattern)?;
         let ranges: Vec<(u32, u32)> = match hir.kind() {
             HirKind::Class(Class::Unicode(set)) => {

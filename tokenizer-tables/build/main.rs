@@ -39,9 +39,18 @@ fn main() -> Result<()> {
     write(out, more::vocabulary("qwen2", "qwen2", 0)?)?;
     #[cfg(feature = "mistral")]
     write(out, more::vocabulary("mistral", "mistral_v3", 1_000)?)?;
-    let classes = classes::classes()?;
-    fs::write(out.join("class.blocks"), classes.blocks)?;
-    fs::write(out.join("class.index"), classes.index)?;
+    #[cfg(feature = "deepseek_v3")]
+    {
+        write(out, more::vocabulary("deepseek_v3", "deepseek_v3", 3)?)?;
+        write_classes(out, "kind", classes::KINDS)?;
+    }
+    write_classes(out, "class", classes::CLASSES)
+}
+
+fn write_classes(out: &Path, name: &str, classes: &[(&str, u8)]) -> Result<()> {
+    let classes = classes::classes(classes)?;
+    fs::write(out.join(format!("{name}.blocks")), classes.blocks)?;
+    fs::write(out.join(format!("{name}.index")), classes.index)?;
     Ok(())
 }
 
@@ -79,7 +88,7 @@ fn ordinary_tokens(bpe: &CoreBPE) -> Vec<Vec<u8>> {
     (0..).map_while(|rank| bpe.decode_bytes(&[rank]).ok()).collect()
 }
 
-#[cfg(any(feature = "llama3", feature = "qwen2", feature = "mistral"))]
+#[cfg(any(feature = "llama3", feature = "qwen2", feature = "deepseek_v3", feature = "mistral"))]
 mod more {
     use super::Result;
 
@@ -90,7 +99,7 @@ mod more {
         Ok((special..end).map(|rank| bpe.decode(&[rank])).collect())
     }
 
-    #[cfg(any(feature = "qwen2", feature = "mistral"))]
+    #[cfg(any(feature = "qwen2", feature = "deepseek_v3", feature = "mistral"))]
     pub fn vocabulary(name: &'static str, of_tiktoken: &str, special: u32) -> Result<super::Vocabulary> {
         Ok(super::Vocabulary {
             name,

@@ -76,6 +76,8 @@ pub static CL100K: Vocabulary = vocabulary!("cl100k");
 pub static LLAMA3: Vocabulary = vocabulary!("llama3");
 #[cfg(feature = "qwen2")]
 pub static QWEN2: Vocabulary = vocabulary!("qwen2");
+#[cfg(feature = "deepseek_v3")]
+pub static DEEPSEEK_V3: Vocabulary = vocabulary!("deepseek_v3");
 #[cfg(feature = "mistral")]
 pub static MISTRAL: Vocabulary = vocabulary!("mistral");
 
@@ -104,4 +106,34 @@ pub mod class {
     pub static INDEX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/class.index"));
     /// A class per code point, in blocks of 128.
     pub static BLOCKS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/class.blocks"));
+}
+
+/// What deepseek_v3's split pattern tells apart.
+#[cfg(feature = "deepseek_v3")]
+pub mod kind {
+    /// Controls and what is no character.
+    pub const OTHER: u8 = 0;
+    /// L, M.
+    pub const WORD: u8 = 1;
+    /// P, S.
+    pub const SYMBOL: u8 = 2;
+    /// Of the pattern's range of kana and ideographs: L, M.
+    pub const CJK_WORD: u8 = 3;
+    /// P, S.
+    pub const CJK_SYMBOL: u8 = 4;
+    /// What is no character.
+    pub const CJK_OTHER: u8 = 9;
+    /// N.
+    pub const NUMBER: u8 = 5;
+    /// White space but for the two below.
+    pub const SPACE: u8 = 6;
+    /// CR, LF.
+    pub const NEWLINE: u8 = 7;
+    /// U+0020.
+    pub const BLANK: u8 = 8;
+
+    /// Per 128 code points: the number of their block in [`BLOCKS`].
+    pub static INDEX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kind.index"));
+    /// A kind per code point, in blocks of 128.
+    pub static BLOCKS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kind.blocks"));
 }

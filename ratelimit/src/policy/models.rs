@@ -9,7 +9,8 @@ use super::fields::Item;
 use super::{UnknownModel, prices};
 use crate::limits::Rates;
 
-const TOKENIZERS: [&str; 6] = ["auto", "o200k_base", "cl100k_base", "llama3", "qwen2", "mistral"];
+const TOKENIZERS: [&str; 7] =
+    ["auto", "o200k_base", "cl100k_base", "llama3", "qwen2", "deepseek_v3", "mistral"];
 
 /// Fields of the design that are refused by name until they exist.
 const NOT_YET: &[&str] = &["output_hold", "images", "estimates"];

@@ -4,6 +4,8 @@
 //! A piece is counted by itself, so the patterns decide as much as the vocabulary does.
 
 pub mod cl100k;
+#[cfg(feature = "deepseek_v3")]
+pub mod deepseek;
 pub mod o200k;
 pub mod run;
 

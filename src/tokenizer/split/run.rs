@@ -7,8 +7,14 @@ use super::Words;
 /// How far the pattern of such a piece is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// `\p{L}+`.
+    /// `\p{L}+`; deepseek_v3: `[\p{L}\p{M}]+`.
     Letters,
+    /// deepseek_v3: `[A-Za-z]+` after a symbol.
+    #[cfg(feature = "deepseek_v3")]
+    AsciiLetters,
+    /// deepseek_v3: kana and ideographs.
+    #[cfg(feature = "deepseek_v3")]
+    Cjk,
     /// Symbols, and then the ends of lines.
     Symbols,
     Ends,
@@ -30,12 +36,19 @@ pub enum Next {
     Maybe,
     /// It is not the piece's.
     End,
+    /// It is not the piece's, and the white space before it is, all of it.
+    #[cfg(feature = "deepseek_v3")]
+    Apart,
 }
 
 impl Phase {
     /// The piece that a text starts with, and how much of the text is read with that. `None` where the piece
     /// cannot be long.
     pub fn start(encoding: Encoding, text: &[u8]) -> Option<(Self, usize)> {
+        #[cfg(feature = "deepseek_v3")]
+        if encoding == Encoding::DeepSeekV3 {
+            return super::deepseek::begin(text, 0);
+        }
         let (first, length) = class_at(text, 0);
         let (second, more) = class_at(text, length);
         let is_cased = Words::of(encoding) == Words::Cased;
@@ -62,14 +75,19 @@ impl Phase {
         }
     }
 
-    /// Reads one more character.
+    /// Reads the character at `at`, and says how long it is.
     #[inline]
-    pub fn next(self, encoding: Encoding, class: u8, first_byte: u8) -> Next {
-        match (self, class) {
+    pub fn next(self, encoding: Encoding, text: &[u8], at: usize) -> (Next, usize) {
+        #[cfg(feature = "deepseek_v3")]
+        if encoding == Encoding::DeepSeekV3 {
+            return super::deepseek::next(self, text, at);
+        }
+        let (class, length) = class_at(text, at);
+        let next = match (self, class) {
             (Self::Letters, UPPER | LOWER | LETTER) => Next::Sure(Self::Letters),
             (Self::Symbols, OTHER | MARK) => Next::Sure(Self::Symbols),
             (Self::Symbols | Self::Ends, NEWLINE) => Next::Sure(Self::Ends),
-            (Self::Ends, _) if first_byte == b'/' && Words::of(encoding) == Words::Cased => {
+            (Self::Ends, _) if text.get(at) == Some(&b'/') && Words::of(encoding) == Words::Cased => {
                 Next::Sure(Self::Ends)
             }
             (Self::Uppers, UPPER) => Next::Sure(Self::Uppers),
@@ -81,7 +99,8 @@ impl Phase {
             (Self::Lines, BLANK | SPACE) => Next::Maybe,
             (Self::Blanks | Self::Lines, NEWLINE) => Next::Sure(Self::Lines),
             _ => Next::End,
-        }
+        };
+        (next, length)
     }
 }
 
