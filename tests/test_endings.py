@@ -240,3 +240,10 @@ def test_a_limit_counts_tokens_and_not_requests(stack: Stack) -> None:
         stack.settles_to(tenant, 150 * count, requests=count)
     assert stack.ask(tenant, max_tokens=150 - prompt()).status == 429
     stack.settles_to(tenant, 900, requests=6)
+
+
+def test_a_provider_that_only_refuses_does_not_lift_the_limit_on_requests(stack: Stack) -> None:
+    tenant = stack.tenant("two-requests")
+    stack.upstream.handler = chat.provider_error(400, "invalid_request_error")
+    assert [stack.ask(tenant).status for _ in range(4)] == [400, 400, 429, 429]
+    stack.settles_to(tenant, 0, requests=2)
