@@ -11,6 +11,8 @@ CONFIG ?= envoy.yaml
 FUZZ_SECONDS ?= 60
 # How long `make test` fuzzes. The same inputs each time, so that only a change of ours can break it.
 FUZZ_IN_TEST ?= --iterations 3000 --seed 1
+# What is built in only by feature.
+VOCABULARIES := llama3,qwen2,deepseek_v3,mistral
 # What `make soak` sends.
 export REQUESTS ?= 10000
 export CONCURRENCY ?= 16
@@ -35,11 +37,11 @@ cargo build -q -p tokengate-fuzz --profile fuzz
 target/fuzz/tokengate-fuzz --list | xargs -P 2 -I{} target/fuzz/tokengate-fuzz --target {} $(1)
 endef
 
-.PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens bench-tokens bench-service clean
+.PHONY: help demo build doctor test lint unit fuzz e2e soak proof-tokens proof-vocabularies bench-tokens bench-service clean
 
 help: ## Show this
 	@echo 'Targets:'
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s%s\n", $$1, $$2}'
 	@echo
 	@echo 'Variables of make demo:'
 	@echo '  PORT=$(PORT)             the gateway, http://127.0.0.1:PORT/v1/chat/completions'
@@ -90,6 +92,7 @@ lint: ## Formatting, and clippy with warnings denied
 
 unit: ## Unit tests, the stores' tests on memory and a real Redis, and a little fuzzing
 	cargo test -q --workspace
+	cargo test -q -p tokengate --lib --features llama3 tokenizer::tests
 	$(call fuzz,$(FUZZ_IN_TEST))
 
 fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ_SECONDS for each target
@@ -110,6 +113,10 @@ soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
 
 proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
 	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)
+
+proof-vocabularies: ## Test llama3, qwen2, deepseek_v3 and mistral and compare 200 MB of their counts with tiktoken (MEGABYTES=, SEED=)
+	cargo test -q -p tokengate --lib --features $(VOCABULARIES) tokenizer::
+	cargo run -q --release --example proof_tokens --features $(VOCABULARIES) -- $(or $(MEGABYTES),200) $(or $(SEED),1)
 
 bench-tokens: ## Measure the token counter beside three others, in V8 and natively
 	bench/tokens/run

@@ -5,9 +5,8 @@
 //! | ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+|[\s\S]
 //! ```
 //!
-//! where for `\S` a number, a kana or an ideograph does not count. These are other pieces than those of the three
-//! patterns that the model's own tokenizer applies one after the other, where kana or ideographs follow on letters;
-//! no token has both.
+//! where for `\S` a number, a kana or an ideograph does not count. As the oracle has it: the model's own tokenizer
+//! applies three patterns one after the other, whose pieces differ where kana or ideographs follow on letters.
 
 use tokengate_tables::kind::{
     self, BLANK, CJK_OTHER, CJK_SYMBOL, CJK_WORD, NEWLINE, NUMBER, OTHER, SPACE, SYMBOL, WORD,
