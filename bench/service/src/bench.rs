@@ -9,7 +9,9 @@ use tokengate_ratelimit::clock::SystemClock;
 use tokengate_ratelimit::limits::Algorithm;
 use tokengate_ratelimit::policy::Policy;
 use tokengate_ratelimit::store::redis::RedisStore;
-use tokengate_ratelimit::store::{Hold, Lifetimes, Settled, Store, TopUp, Verdict};
+use tokengate_ratelimit::store::{Hold, Lifetimes, Store, TopUp, Verdict};
+
+use crate::callers::replaced;
 
 use crate::Outcome;
 use crate::callers::{Ids, hold, now_ms, reserve_body, settle_body, settlement};
@@ -125,8 +127,7 @@ impl Bench {
                 .await?;
                 let settlements: Vec<_> = holds.iter().map(|hold| [settlement(hold)]).collect();
                 let settled = async |number: usize| Ok(self.store.settle(&settlements[number], TIME).await);
-                let settle =
-                    closed_loop(callers, count, settled, |answer| *answer == [Ok(Settled::Replaced)]).await?;
+                let settle = closed_loop(callers, count, settled, |answer| replaced(answer)).await?;
                 Ok(Block { reserve, settle, redis_cpu_us: cpu_us(&mut redis).await? - before })
             }
             Way::Service => {

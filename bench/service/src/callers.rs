@@ -4,9 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokengate_api::{Outcome as Ending, ReservationId, ReserveRequest, SettleItem, Usage, VerifiedIdentity};
+use tokengate_ratelimit::overrides::Overrides;
 use tokengate_ratelimit::policy::Policy;
 use tokengate_ratelimit::request_plan::plan_request;
-use tokengate_ratelimit::store::{Closing, Hold, Settlement};
+use tokengate_ratelimit::store::{Closed, Closing, Hold, Settled, Settlement, StoreError};
 
 use crate::Outcome;
 
@@ -58,7 +59,7 @@ pub fn request(id: ReservationId, tenant: usize) -> ReserveRequest {
 
 /// What the service asks its store for.
 pub fn hold(policy: &Policy, id: ReservationId, tenant: usize) -> Outcome<Hold> {
-    let plan = plan_request(policy, &request(id, tenant), now_ms());
+    let plan = plan_request(policy, &Overrides::default(), &request(id, tenant), now_ms());
     Ok(plan.map_err(|reason| format!("the policy refuses: {}", reason.as_str()))?.hold)
 }
 
@@ -90,4 +91,9 @@ pub fn settle_body(hold: &Hold) -> Outcome<Bytes> {
         reserve: None,
     };
     Ok(serde_json::to_vec(&[item])?.into())
+}
+
+/// The one settle of a batch has replaced its hold.
+pub fn replaced(answers: &Vec<Result<Closed, StoreError>>) -> bool {
+    matches!(answers.as_slice(), [Ok(Closed { settled: Settled::Replaced, .. })])
 }

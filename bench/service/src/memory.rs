@@ -1,6 +1,8 @@
 //! Bytes in Redis, as differences of what the server has allocated.
 
-use tokengate_ratelimit::store::{Hold, Settled, Store};
+use tokengate_ratelimit::store::{Hold, Store};
+
+use crate::callers::replaced;
 
 use crate::Outcome;
 use crate::bench::{Bench, TIME};
@@ -55,5 +57,5 @@ async fn reserve(bench: &Bench, holds: &[Hold]) -> Outcome<()> {
 
 async fn settle(bench: &Bench, holds: &[Hold]) -> Outcome<()> {
     let settle = async |number: usize| Ok(bench.store.settle(&[settlement(&holds[number])], TIME).await);
-    closed_loop(CALLERS, holds.len(), settle, |answer| *answer == [Ok(Settled::Replaced)]).await.map(|_| ())
+    closed_loop(CALLERS, holds.len(), settle, |answer| replaced(answer)).await.map(|_| ())
 }
