@@ -343,6 +343,8 @@ impl Root {
         if self.leaving_since.is_some_and(|since| {
             shared.outbox.borrow().is_empty() || now.saturating_sub(since) >= LONGEST_GOODBYE_MS
         }) {
+            // No tick comes after this to take its share out of the gauge.
+            shared.metrics.outbox_depth(0);
             abi::done();
         }
     }
