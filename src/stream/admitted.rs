@@ -3,10 +3,10 @@
 use tokengate_api::{ExtendStatus, Outcome, Usage};
 
 use super::charge::{self, Charge, Ending, Response};
+use super::hold::Hold;
 use super::overrun::Overrun;
 use super::relay::{Reading, Relay};
 use super::report::{LogField, Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
-use super::reserving::Hold;
 use super::{Effect, Env, ResponseHead, Step, Stream};
 use crate::config::RateLimit;
 use crate::dialect::openai::Answer;

@@ -8,6 +8,7 @@ mod admitted;
 pub mod charge;
 mod event;
 mod held;
+mod hold;
 mod overrun;
 pub mod relay;
 pub mod report;

@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use tokengate_api::{
-    Decision, ExtendItem, MissingOutputLimit, Outcome, ReservationId, ReserveRequest, ReserveResponse,
-    SettleItem,
-};
+use tokengate_api::{Decision, MissingOutputLimit, ReserveRequest, ReserveResponse};
 
 use super::admitted::Admitted;
+use super::hold::Hold;
 use super::overrun::Overrun;
 use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
@@ -377,69 +375,5 @@ pub struct Overtaken(Hold);
 impl Overtaken {
     pub fn end(self) -> Step {
         (Stream::PassedThrough, self.0.release())
-    }
-}
-
-/// What must be settled, once.
-pub struct Hold {
-    id: ReservationId,
-    account: Option<String>,
-    /// The reserve's body where its answer was never seen, or says that the store gave none.
-    reserve: Option<ReserveRequest>,
-    reserved_at: u64,
-    /// As metrics and logs name it.
-    model: String,
-}
-
-impl Hold {
-    pub fn model(&self) -> &str {
-        &self.model
-    }
-
-    /// What asks for so many output tokens to be held in all.
-    pub fn extend(&self, total: u64) -> Option<ExtendItem> {
-        let account = self.account.clone()?;
-        Some(ExtendItem { id: self.id.clone(), account, hold_output_tokens: Some(total), lease: false })
-    }
-
-    /// Queues the settle, and tells of it.
-    pub fn settle(self, charge: charge::Charge) -> Vec<Effect> {
-        let outcome = outcome(charge.outcome);
-        let usage = charge.usage.unwrap_or_default();
-        let settled = Measure::Settled { model: self.model, outcome, usage };
-        let mut effects = vec![Effect::Measure(settled), Effect::Log(LogField::Outcome, outcome.to_owned())];
-        if charge.usage.is_some() {
-            let prompt = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
-            effects.push(Effect::Log(LogField::PromptTokens, prompt.to_string()));
-            let output = usage.output.saturating_add(usage.reasoning);
-            effects.push(Effect::Log(LogField::OutputTokens, output.to_string()));
-            effects.push(Effect::Log(LogField::CachedTokens, usage.cache_read.to_string()));
-        }
-        let item = SettleItem {
-            id: self.id,
-            account: self.account,
-            outcome: charge.outcome,
-            sent: charge.sent,
-            usage: charge.usage,
-            age_ms: 0,
-            queued_ms: 0,
-            reserve: self.reserve,
-        };
-        effects.push(Effect::Settle { item: Box::new(item), reserved_at: self.reserved_at });
-        effects
-    }
-
-    /// Nothing was sent to a provider.
-    pub fn release(self) -> Vec<Effect> {
-        self.settle(charge::Charge { outcome: Outcome::Released, sent: false, usage: None })
-    }
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Used => "used",
-        Outcome::Estimated => "estimated",
-        Outcome::Held => "held",
-        Outcome::Released => "released",
     }
 }
