@@ -8,16 +8,21 @@ use tokengate_tables as tables;
 use super::unruly::{self, Unruly};
 use super::{Encoding, trie::Trie, work};
 
-/// Ranks need 18 bits; the rest of a slot of [`Vocabulary::merges`] tells most other pairs apart.
+/// Ranks need 18 bits of a merge; most of the rest, the mark, tells most other pairs apart.
 const RANK: u32 = (1 << 18) - 1;
+/// Another merge of the same slot is in [`Vocabulary::others`].
+const HAS_OTHER: u32 = 1 << 31;
+const MARK: u32 = !(RANK | HAS_OTHER);
 
 #[derive(Debug)]
 pub struct Vocabulary {
     pub trie: Trie,
     tables: tables::Vocabulary,
-    /// The merged token per pair of parts, open addressing. 0 is free: the token 0 is a byte, no merge.
+    /// The last merge per slot, which is the hash of its parts. 0 is none: the token 0 is a byte, no merge.
     merges: Vec<u32>,
     shift: u32,
+    /// Per rank: the merge before it of the same slot.
+    others: Vec<u32>,
     #[cfg(feature = "llama3")]
     unruly: Unruly,
 }
@@ -59,60 +64,60 @@ impl Vocabulary {
     }
 
     fn new(tables: tables::Vocabulary) -> Self {
-        let size = (tables.split_high.len() * 2).next_power_of_two();
+        let tokens = tables.split_high.len();
         let trie = Trie::new(&tables);
+        // A slot has less than one merge on average.
+        let slots = tokens.next_power_of_two();
         let mut vocabulary = Self {
             trie,
             tables,
-            merges: vec![0; size],
-            shift: 64 - size.trailing_zeros(),
+            merges: vec![0; slots],
+            shift: 64 - slots.trailing_zeros(),
+            others: Vec::new(),
             #[cfg(feature = "llama3")]
             unruly: Unruly::new(&tables),
         };
-        for rank in 0..tables.split_high.len() as u32 {
-            let (left, right) = vocabulary.parts(rank);
-            if left != rank {
-                vocabulary.insert(left, right, rank);
-            }
-        }
+        vocabulary.others = (0..tokens as u32).map(|rank| vocabulary.insert(rank)).collect();
         vocabulary
     }
 
-    fn insert(&mut self, left: u32, right: u32, rank: u32) {
-        let (mut slot, mark) = self.place(left, right);
-        let mask = self.merges.len() - 1;
-        // There are more slots than tokens.
-        while let Some(found) = self.merges.get_mut(slot & mask) {
-            if *found == 0 {
-                *found = mark | rank;
-                return;
+    /// Makes the merge to a token the first of its slot and returns the one that was. Nothing here depends on
+    /// what is in the slot, so that the processor need not wait for it.
+    #[inline(always)]
+    fn insert(&mut self, rank: u32) -> u32 {
+        let (left, right) = self.parts(rank);
+        let (slot, mark) = self.place(left, right);
+        match self.merges.get_mut(slot) {
+            Some(first) if left != rank => {
+                let has_other = u32::from(*first != 0) << HAS_OTHER.trailing_zeros();
+                std::mem::replace(first, has_other | mark | rank)
             }
-            slot += 1;
+            _ => 0,
         }
     }
 
-    /// The first slot of a pair, and the bits that its slot has besides the rank.
+    /// The slot of a pair, and the mark.
     #[inline(always)]
     fn place(&self, left: u32, right: u32) -> (usize, u32) {
         let hash = (u64::from(left) << 18 | u64::from(right)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((hash >> self.shift) as usize, (hash >> 14) as u32 & !RANK)
+        ((hash >> self.shift) as usize, (hash >> 14) as u32 & MARK)
     }
 
     /// The token that two tokens merge to, if they are the parts whose merge makes it.
     #[inline]
     pub fn merged(&self, left: u32, right: u32) -> Option<u32> {
-        let (mut slot, mark) = self.place(left, right);
-        let mask = self.merges.len() - 1;
+        let (slot, mark) = self.place(left, right);
+        let mut merge = self.merges.get(slot).copied().filter(|&first| first != 0)?;
         loop {
             work::step();
-            let found = self.merges.get(slot & mask).copied().unwrap_or(0);
-            if found == 0 {
+            let rank = merge & RANK;
+            if merge & MARK == mark && self.parts(rank) == (left, right) {
+                return Some(rank);
+            }
+            if merge & HAS_OTHER == 0 {
                 return None;
             }
-            if found & !RANK == mark && self.parts(found & RANK) == (left, right) {
-                return Some(found & RANK);
-            }
-            slot += 1;
+            merge = self.others.get(rank as usize).copied()?;
         }
     }
 
