@@ -8,20 +8,23 @@ use tokengate_tables as tables;
 use super::unruly::{self, Unruly};
 use super::{Encoding, trie::Trie, work};
 
-/// Ranks need 18 bits of a merge; most of the rest, the mark, tells most other pairs apart.
+/// Ranks need 18 bits of a merge.
 const RANK: u32 = (1 << 18) - 1;
-/// Another merge of the same slot is in [`Vocabulary::others`].
-const HAS_OTHER: u32 = 1 << 31;
-const MARK: u32 = !(RANK | HAS_OTHER);
+/// These tell most other pairs of the same slot apart.
+const MARK: u32 = 0x3ff << MARK_SHIFT;
+const MARK_SHIFT: u32 = 18;
+/// A bit for each value of the mark's two lowest bits: a merge with that is in [`Vocabulary::others`] behind this one.
+const OTHERS: u32 = 0xf << OTHERS_SHIFT;
+const OTHERS_SHIFT: u32 = 28;
 
 #[derive(Debug)]
 pub struct Vocabulary {
     pub trie: Trie,
     tables: tables::Vocabulary,
-    /// The last merge per slot, which is the hash of its parts. 0 is none: the token 0 is a byte, no merge.
+    /// The merge of the lowest rank per slot, which is the hash of its parts. 0 is none: the token 0 is a byte, no merge.
     merges: Vec<u32>,
     shift: u32,
-    /// Per rank: the merge before it of the same slot.
+    /// Per rank, the last one first: the merge of the next higher rank in the same slot.
     others: Vec<u32>,
     #[cfg(feature = "llama3")]
     unruly: Unruly,
@@ -77,7 +80,7 @@ impl Vocabulary {
             #[cfg(feature = "llama3")]
             unruly: Unruly::new(&tables),
         };
-        vocabulary.others = (0..tokens as u32).map(|rank| vocabulary.insert(rank)).collect();
+        vocabulary.others = (0..tokens as u32).rev().map(|rank| vocabulary.insert(rank)).collect();
         vocabulary
     }
 
@@ -89,8 +92,8 @@ impl Vocabulary {
         let (slot, mark) = self.place(left, right);
         match self.merges.get_mut(slot) {
             Some(first) if left != rank => {
-                let has_other = u32::from(*first != 0) << HAS_OTHER.trailing_zeros();
-                std::mem::replace(first, has_other | mark | rank)
+                let others = *first & OTHERS | u32::from(*first != 0) << others_bit(*first);
+                std::mem::replace(first, others | mark | rank)
             }
             _ => 0,
         }
@@ -104,21 +107,34 @@ impl Vocabulary {
     }
 
     /// The token that two tokens merge to, if they are the parts whose merge makes it.
-    #[inline]
+    #[inline(always)]
     pub fn merged(&self, left: u32, right: u32) -> Option<u32> {
         let (slot, mark) = self.place(left, right);
-        let mut merge = self.merges.get(slot).copied().filter(|&first| first != 0)?;
-        loop {
-            work::step();
-            let rank = merge & RANK;
-            if merge & MARK == mark && self.parts(rank) == (left, right) {
-                return Some(rank);
-            }
-            if merge & HAS_OTHER == 0 {
-                return None;
-            }
-            merge = self.others.get(rank as usize).copied()?;
+        work::step();
+        // Mostly there is none. An empty slot has no bits that would need a branch of its own.
+        let first = self.merges.get(slot).copied()?;
+        if first & MARK == mark && self.makes(first, left, right) {
+            return Some(first & RANK);
         }
+        if has_other(first, mark) { self.merged_behind(first, left, right, mark) } else { None }
+    }
+
+    #[inline(always)]
+    fn merged_behind(&self, mut merge: u32, left: u32, right: u32, mark: u32) -> Option<u32> {
+        while has_other(merge, mark) {
+            work::step();
+            merge = self.others.get(self.others.len().wrapping_sub((merge & RANK) as usize + 1)).copied()?;
+            if merge & MARK == mark && self.makes(merge, left, right) {
+                return Some(merge & RANK);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn makes(&self, merge: u32, left: u32, right: u32) -> bool {
+        let rank = merge & RANK;
+        rank != 0 && self.parts(rank) == (left, right)
     }
 
     /// The two tokens whose merge makes this one; a byte is its own parts.
@@ -178,6 +194,18 @@ impl Vocabulary {
             }
         }
     }
+}
+
+/// The bit of [`OTHERS`] for a merge's mark.
+#[inline(always)]
+fn others_bit(merge: u32) -> u32 {
+    OTHERS_SHIFT + (merge >> MARK_SHIFT & 3)
+}
+
+/// Whether a merge of the mark may be behind this one.
+#[inline(always)]
+fn has_other(merge: u32, mark: u32) -> bool {
+    merge >> others_bit(mark) & 1 != 0
 }
 
 fn tables_of(encoding: Encoding) -> tables::Vocabulary {
