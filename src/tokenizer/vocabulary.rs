@@ -13,7 +13,8 @@ const RANK: u32 = (1 << 18) - 1;
 /// These tell most other pairs of the same slot apart.
 const MARK: u32 = 0x3ff << MARK_SHIFT;
 const MARK_SHIFT: u32 = 18;
-/// A bit for each value of the mark's two lowest bits: a merge with that is in [`Vocabulary::others`] behind this one.
+/// A bit for each value of the mark's two lowest bits: a merge with that one is in [`Vocabulary::others`] behind
+/// this one.
 const OTHERS: u32 = 0xf << OTHERS_SHIFT;
 const OTHERS_SHIFT: u32 = 28;
 
@@ -21,7 +22,8 @@ const OTHERS_SHIFT: u32 = 28;
 pub struct Vocabulary {
     pub trie: Trie,
     tables: tables::Vocabulary,
-    /// The merge of the lowest rank per slot, which is the hash of its parts. 0 is none: the token 0 is a byte, no merge.
+    /// The merge of the lowest rank per slot, which is the hash of its parts. 0 is none: the token 0 is a byte,
+    /// no merge.
     merges: Vec<u32>,
     shift: u32,
     /// Per rank, the last one first: the merge of the next higher rank in the same slot.
