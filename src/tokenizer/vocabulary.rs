@@ -69,7 +69,7 @@ impl Vocabulary {
     }
 
     fn new(tables: tables::Vocabulary) -> Self {
-        let tokens = tables.split_high.len();
+        let tokens = tables.parts_high.len();
         let trie = Trie::new(&tables);
         // A slot has less than one merge on average.
         let slots = tokens.next_power_of_two();
@@ -142,14 +142,10 @@ impl Vocabulary {
     /// The two tokens whose merge makes this one; a byte is its own parts.
     #[inline]
     pub fn parts(&self, rank: u32) -> (u32, u32) {
-        let pair = |pairs: &[[u8; 2]]| pairs.get(rank as usize).copied().unwrap_or_default();
-        let ([left_low, right_low], [left_middle, right_middle]) =
-            (pair(self.tables.split_low), pair(self.tables.split_middle));
-        let high = self.tables.split_high.get(rank as usize).copied().unwrap_or(0);
-        (
-            u32::from_le_bytes([left_low, left_middle, high & 0xf, 0]),
-            u32::from_le_bytes([right_low, right_middle, high >> 4, 0]),
-        )
+        let low = self.tables.parts_low.get(rank as usize).copied().unwrap_or_default();
+        let high = self.tables.parts_high.get(rank as usize).copied().unwrap_or(0);
+        let (low, high) = (u32::from_le_bytes(low), u32::from(high));
+        (low & 0xffff | (high & 0xf) << 16, low >> 16 | (high >> 4) << 16)
     }
 
     /// Whether a whole piece is a token that no merges lead to.

@@ -74,7 +74,6 @@ fn write(out: &Path, vocabulary: Vocabulary) -> Result<()> {
         ("tail_ranks", trie.tail_ranks),
         ("tails", trie.tails),
         ("low", splits.low),
-        ("middle", splits.middle),
         ("high", splits.high),
         ("disordered", splits.disordered.into_iter().flat_map(u32::to_le_bytes).collect()),
         ("alone", alone.concat()),

@@ -24,12 +24,11 @@ pub struct Vocabulary {
     pub tail_ranks: &'static [u8],
     /// The bytes themselves.
     pub tails: &'static [u8],
-    /// The low bytes of the ranks of the two parts whose merge is the token, per rank.
-    pub split_low: &'static [[u8; 2]],
-    /// The next bytes.
-    pub split_middle: &'static [[u8; 2]],
-    /// The highest bits of both parts' ranks: the left part's in the low half.
-    pub split_high: &'static [u8],
+    /// The ranks of the two parts whose merge is the token, per rank: their lower 16 bits, the left part's first,
+    /// each with the low byte first. They are often needed together and lie so.
+    pub parts_low: &'static [[u8; 4]],
+    /// The highest bits: the left part's in the low half.
+    pub parts_high: &'static [u8],
     /// Ranks of the tokens whose bytes do not merge in the order of the ranks; four bytes each, the lowest first.
     #[cfg(feature = "llama3")]
     pub disordered: &'static [u8],
@@ -37,10 +36,6 @@ pub struct Vocabulary {
     /// each, sorted.
     #[cfg(feature = "llama3")]
     pub alone: &'static [u8],
-}
-
-const fn pairs(bytes: &'static [u8]) -> &'static [[u8; 2]] {
-    bytes.as_chunks().0
 }
 
 macro_rules! vocabulary {
@@ -53,9 +48,8 @@ macro_rules! vocabulary {
             tail_lengths: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tail_lengths")),
             tail_ranks: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tail_ranks")),
             tails: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tails")),
-            split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".low"))),
-            split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".middle"))),
-            split_high: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".high")),
+            parts_low: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".low")).as_chunks().0,
+            parts_high: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".high")),
             #[cfg(feature = "llama3")]
             disordered: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".disordered")),
             #[cfg(feature = "llama3")]
