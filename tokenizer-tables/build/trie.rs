@@ -6,6 +6,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 const WINDOW: usize = 2_048;
 /// What a base can be; a unit has no more bits for it.
 const MAX_UNITS: usize = 1 << 20;
+/// Likewise for where a tail starts.
+const MAX_TAILS: usize = 1 << 24;
 
 #[derive(Default)]
 pub struct Trie {
@@ -126,6 +128,9 @@ fn serialize(units: &[Unit]) -> Result<Trie, String> {
         };
         trie.units.push(bits);
         trie.labels.extend(label);
+    }
+    if trie.tails.len() >= MAX_TAILS {
+        return Err(format!("{} bytes of tails are too many", trie.tails.len()));
     }
     trie.ranks = planes(&ranks, |rank: &u32, byte| rank.to_le_bytes().get(byte).copied(), 2);
     trie.places = planes(&places, |step: &i16, byte| step.to_le_bytes().get(byte).copied(), 2);
