@@ -6,6 +6,7 @@ mod operate;
 mod overriding;
 mod reserve;
 mod settle;
+pub mod sweep;
 mod target;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::clock::SystemClock;
 use crate::events::sink::{FileSink, HttpSink, Reopen, Sink, SinkKind, StdoutSink};
 use crate::events::{Events, PseudonymKey, Queue, send};
 use crate::metrics::Metrics;
+use crate::store::Store;
 
 /// Why usage events cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +26,17 @@ pub struct Outlet {
     pub events: Events,
     pub queue: Queue,
     pub reopen: Reopen,
-    pub sender: JoinHandle<()>,
+    sink: Box<dyn Sink>,
 }
 
-/// Opens the sink and starts to send; nothing when no events are wanted.
+impl Outlet {
+    /// Starts to send.
+    pub fn start(self, store: Arc<dyn Store>) -> JoinHandle<()> {
+        tokio::spawn(send(self.queue, self.sink, store))
+    }
+}
+
+/// Opens the sink; nothing when no events are wanted.
 pub fn outlet(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Option<Outlet>, EventsError> {
     let reopen = Reopen::default();
     let sink: Box<dyn Sink> = match &args.events {
@@ -49,8 +57,7 @@ pub fn outlet(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Option<Outlet>
     let key = key.ok_or(EventsError::KeyMissing)?;
     let queue = Queue::new(size(args.events_queue), Arc::clone(metrics));
     let events = Events::new(key, Arc::new(SystemClock), queue.clone());
-    let sender = tokio::spawn(send(queue.clone(), sink));
-    Ok(Some(Outlet { events, queue, reopen, sender }))
+    Ok(Some(Outlet { events, queue, reopen, sink }))
 }
 
 /// Trusts the authorities that this machine trusts.

@@ -26,7 +26,7 @@ macro_rules! label_values {
 
 label_values! {
     /// What was asked of the store.
-    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", OpenHolds => "open_holds", Amend => "amend", Notes => "notes", Ping => "ping" }
+    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", OpenHolds => "open_holds", Amend => "amend", Notes => "notes", Delivered => "delivered", Sweep => "sweep", Ping => "ping" }
 }
 
 label_values! {
@@ -65,8 +65,10 @@ label_values! {
         Overflowed => "overflowed",
         /// The sink refused them for good.
         Rejected => "rejected",
-        /// The service stopped before they were taken.
+        /// The service stopped before they were taken, and its memory was all that kept them.
         Abandoned => "abandoned",
+        /// The service stopped before they were taken; the store keeps them for another one.
+        Left => "left",
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Metrics {
     tokens: Family<TokenLabels, Counter>,
     unsettled_tokens: Family<UnsettledLabels, Counter>,
     used_of_held: Histogram,
+    lapsed_holds: Counter,
+    lapsed_tokens: Counter,
     store_seconds: Histograms<StoreLabels>,
     calls_in_flight: Gauge,
     refused_calls: Family<OverloadLabels, Counter>,
@@ -126,6 +128,12 @@ impl Metrics {
             }
             SettleStatus::AlreadySettled => {}
         }
+    }
+
+    /// Nobody settled a hold of so many tokens in time.
+    pub fn lapsed(&self, tokens: u64) {
+        self.lapsed_holds.inc();
+        self.lapsed_tokens.inc_by(tokens);
     }
 
     /// A call to the store took so many seconds.

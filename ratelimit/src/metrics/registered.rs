@@ -29,6 +29,8 @@ impl Default for Metrics {
             tokens: Family::default(),
             unsettled_tokens: Family::default(),
             used_of_held: Histogram::new(USED_OF_HELD),
+            lapsed_holds: Counter::default(),
+            lapsed_tokens: Counter::default(),
             store_seconds: Family::new_with_constructor(|| Histogram::new(STORE_SECONDS)),
             calls_in_flight: Gauge::default(),
             refused_calls: Family::default(),
@@ -79,6 +81,16 @@ impl Default for Metrics {
             "used_of_held_ratio",
             "Tokens used of the tokens held, per settled request; above 1 is debt",
             metrics.used_of_held.clone(),
+        );
+        all.register(
+            "lapsed_holds",
+            "Holds that nobody settled in time; they stay charged",
+            metrics.lapsed_holds.clone(),
+        );
+        all.register(
+            "lapsed_tokens",
+            "Tokens of holds that nobody settled in time",
+            metrics.lapsed_tokens.clone(),
         );
         all.register_with_unit(
             "store_call",

@@ -18,7 +18,7 @@ use crate::clock::{ManualClock, SystemClock};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, StoreError, TopUp, ToppedUp,
+    Reserved, Settlement, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -287,9 +287,22 @@ impl Store for Broken {
         self.reserves.lock().unwrap().pop().unwrap_or(Err(StoreError::Timeout))
     }
 
-    async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Closed, StoreError>> {
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        _: TellSettled<'_>,
+        _: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
         self.settled.lock().unwrap().extend(batch.iter().cloned());
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
+    }
+
+    async fn delivered(&self, _: &[(Tag, ReservationId)], _: Duration) -> Result<(), StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn sweep(&self, _: &Sweep<'_>, _: Duration) -> Result<Swept, StoreError> {
+        Err(StoreError::Timeout)
     }
 
     async fn explain(&self, _: Tag, _: Tag, _: &[Meter], _: Duration) -> Result<Explained, StoreError> {

@@ -19,6 +19,7 @@ mod refusing_servers;
 mod reserving;
 mod settling;
 mod snapshot;
+mod sweeping;
 
 pub use fixture::*;
 pub use snapshot::Snapshot;

@@ -95,11 +95,6 @@ if not held and least >= 0 then
   end
 end
 
-local lapsed = {}
-if held then
-  lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', digits(now), 'LIMIT', 0, 8)
-end
-
 local entries, count = {}, 0
 for _, b in ipairs(charges) do
   weigh(b)
@@ -136,8 +131,6 @@ if not held then
   return answer('R', charges)
 end
 redis.call('ZADD', KEYS[2], digits(now + tonumber(ARGV[4])), ARGV[5] .. digits(prompt + output))
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
-if #lapsed > 0 then
-  redis.call('ZREM', KEYS[2], unpack(lapsed))
-end
+-- A day longer than the record: what lapses is looked for by a sweep.
+redis.call('PEXPIRE', KEYS[2], digits(tonumber(ARGV[4]) + 86400000))
 return answer('H', charges) .. struct.pack('>d', grant)

@@ -177,7 +177,7 @@ async fn answer(store: &Arc<dyn Store>, operation: &Operation) -> String {
     match operation {
         Operation::Reserve(hold) => format!("{:?}", store.reserve(hold, TIME).await),
         Operation::Settle(settlement) => {
-            format!("{:?}", store.settle(std::slice::from_ref(settlement), TIME).await)
+            format!("{:?}", store.settle(std::slice::from_ref(settlement), &|_, _| None, TIME).await)
         }
         Operation::Extend(extension) => {
             format!("{:?}", store.extend(std::slice::from_ref(extension), TIME).await)

@@ -48,7 +48,8 @@ async fn a_stopped_server() {
     assert!(StoreError::Timeout.indeterminate());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     releases.push(Settlement { attempt: Some(1), ..settlement(2, UNSENT) });
-    let settle = fixture.store.settle(&[settlement(1, used(1))], Duration::from_millis(80)).await;
+    let settle =
+        fixture.store.settle(&[settlement(1, used(1))], &|_, _| None, Duration::from_millis(80)).await;
     assert_eq!(settle, [Err(StoreError::Timeout)]);
 
     server.signal("CONT");

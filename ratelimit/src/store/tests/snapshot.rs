@@ -26,6 +26,9 @@ impl Snapshot {
         let mut snapshot = Self::default();
         for key in keys {
             let parts: Vec<&str> = key.split(':').collect();
+            if parts[1..] == ["accounts"] {
+                continue;
+            }
             let get = |connection: &mut redis::Connection| -> Vec<u8> {
                 redis::cmd("GET").arg(&key).query(connection).unwrap()
             };
