@@ -12,7 +12,7 @@
 -- ARGV[6…]  per charge: see common.lua
 --
 -- Answer: one letter, now, and per charge used, remaining, reset, whether it would deny, wait.
---   H held: the grant follows   P held before: the record follows   R refused   G gone
+--   H held, P held before: the record follows   R refused   G gone
 --   C clocks differ   B outside the calendar's boundaries   X unreadable state: these stand alone
 -- Nothing is written but by H, the attempt by P, and by R the count of attempts and what the clock has left behind.
 
@@ -120,7 +120,8 @@ end
 if held then
   local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
   local body = struct.pack('>dddd', grant, prompt, output, now) .. string.sub(ARGV[3], 41) .. table.concat(entries)
-  redis.call('SET', KEYS[1], head .. body, 'PX', ARGV[4])
+  record = head .. body
+  redis.call('SET', KEYS[1], record, 'PX', ARGV[4])
 end
 for _, b in ipairs(charges) do
   if b.save then
@@ -133,4 +134,4 @@ end
 redis.call('ZADD', KEYS[2], digits(now + tonumber(ARGV[4])), ARGV[5] .. digits(prompt + output))
 -- A day longer than the record: what lapses is looked for by a sweep.
 redis.call('PEXPIRE', KEYS[2], digits(tonumber(ARGV[4]) + 86400000))
-return answer('H', charges) .. struct.pack('>d', grant)
+return answer('H', charges) .. record

@@ -98,10 +98,6 @@ impl<'a> Answer<'a> {
         Some(Standing { gauge, would_deny, wait })
     }
 
-    pub fn grant(&mut self) -> Option<Option<u64>> {
-        self.reader.optional_amount()
-    }
-
     pub fn rest(&self) -> &'a [u8] {
         self.reader.0
     }

@@ -4,10 +4,12 @@ mod amend;
 mod answer;
 mod connect;
 mod extend;
+mod fresh;
 mod keys;
 #[cfg(test)]
 mod mutation;
 mod outbox;
+mod records;
 mod script;
 mod settle;
 mod sweep;
@@ -22,6 +24,7 @@ use tokengate_api::ReservationId;
 
 use answer::Answer;
 pub use connect::{ConnectError, Target, TlsFiles, Watch};
+use fresh::Fresh;
 use keys::{Keys, member, member_tokens};
 #[cfg(test)]
 pub use mutation::Mutation;
@@ -51,6 +54,7 @@ pub struct RedisStore {
     clock: Arc<dyn Clock>,
     lifetimes: Lifetimes,
     announced: Announced,
+    fresh: Fresh,
 }
 
 impl RedisStore {
@@ -99,7 +103,8 @@ impl RedisStore {
         let connection = connect::connect(&target).await?;
         let keys = Keys { prefix: key_prefix.to_owned() };
         let scripts = Scripts::new(time);
-        let store = Self { connection, scripts, keys, clock, lifetimes, announced: Announced::default() };
+        let (announced, fresh) = (Announced::default(), Fresh::default());
+        let store = Self { connection, scripts, keys, clock, lifetimes, announced, fresh };
         match within(Duration::from_secs(2), store.self_test()).await {
             Ok(()) => Ok(store),
             Err(error) => Err(connect::unusable(&target, error.to_string())),
@@ -153,7 +158,8 @@ impl RedisStore {
         let limits = hold.charges.iter().map(standing).collect::<Option<_>>().ok_or(StoreError::Format)?;
         let verdict = match answer.letter {
             b'H' => {
-                let grant = answer.grant().ok_or(StoreError::Format)?;
+                let grant = record::grant(answer.rest()).ok_or(StoreError::Format)?;
+                self.fresh.put(hold.account, &hold.id, answer.rest());
                 self.announce(hold.account).await;
                 Verdict::Held { grant, replayed: false }
             }

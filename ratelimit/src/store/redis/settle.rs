@@ -17,17 +17,8 @@ impl RedisStore {
         batch: &[Settlement],
         tell: TellSettled<'_>,
     ) -> Vec<Result<Closed, StoreError>> {
-        let mut reads = redis::pipe();
-        for settlement in batch {
-            reads.get(self.keys.record(settlement.account, &settlement.id));
-        }
-        let mut connection = self.connection.clone();
-        let records: Result<Vec<Option<Vec<u8>>>, _> = reads.query_async(&mut connection).await;
-        match records {
-            Err(error) => {
-                let error = StoreError::from(error);
-                batch.iter().map(|_| Err(error.clone())).collect()
-            }
+        match self.records(batch.iter().map(|settlement| (settlement.account, &settlement.id))).await {
+            Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
             // Started together, so they go out together: one after the other on one connection.
             Ok(records) => {
                 let settle = |(place, (settlement, record))| {
