@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use rustls::RootCertStore;
 use tokio::task::JoinHandle;
+use tracing::{info, warn};
 
-use super::args::{ServeArgs, size};
+use super::args::{ServeArgs, StoreKind, size};
 use crate::clock::SystemClock;
 use crate::events::sink::{FileSink, HttpSink, Reopen, Sink, SinkKind, StdoutSink};
 use crate::events::{Events, PseudonymKey, Queue, send};
-use crate::metrics::Metrics;
+use crate::metrics::{EventOutcome, Metrics};
 use crate::store::Store;
 
 /// Why usage events cannot be sent.
@@ -24,15 +25,47 @@ pub enum EventsError {
 /// The way of usage events out of the service.
 pub struct Outlet {
     pub events: Events,
-    pub queue: Queue,
+    queue: Queue,
     pub reopen: Reopen,
     sink: Box<dyn Sink>,
 }
 
 impl Outlet {
     /// Starts to send.
-    pub fn start(self, store: Arc<dyn Store>) -> JoinHandle<()> {
-        tokio::spawn(send(self.queue, self.sink, store))
+    pub fn start(self, store: Arc<dyn Store>, kind: StoreKind) -> Outbox {
+        let at_the_end = match kind {
+            StoreKind::Memory => EventOutcome::Abandoned,
+            StoreKind::Redis => EventOutcome::Left,
+        };
+        let sender = tokio::spawn(send(self.queue.clone(), self.sink, store));
+        Outbox { queue: self.queue, sender, at_the_end }
+    }
+}
+
+/// Usage events on their way.
+pub struct Outbox {
+    queue: Queue,
+    sender: JoinHandle<()>,
+    /// What becomes of those that are still waiting.
+    at_the_end: EventOutcome,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Gives up what is left.
+    pub fn end(&self) {
+        self.sender.abort();
+        let events = self.queue.abandon(self.at_the_end);
+        match self.at_the_end {
+            _ if events == 0 => {}
+            EventOutcome::Left => {
+                info!(events, "usage events are left to the other instances, or to the next one")
+            }
+            _ => warn!(events, "usage events could not be written before the end, and are lost"),
+        }
     }
 }
 

@@ -11,12 +11,11 @@ use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::args::{ServeArgs, StoreKind};
-use super::events::{EventsError, outlet};
+use super::events::{EventsError, Outbox, outlet};
 use super::secret::Secret;
 use crate::clock::SystemClock;
-use crate::events::Queue;
 use crate::http::Token;
-use crate::metrics::{EventOutcome, Metrics, TimedStore};
+use crate::metrics::{Metrics, TimedStore};
 use crate::policy::{self, LoadError, Policy};
 use crate::quota::{self, Quota};
 use crate::release_queue::ReleaseQueue;
@@ -83,11 +82,7 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         events: outlet.as_ref().map(|outlet| outlet.events.clone()),
     };
     let reopen = outlet.as_ref().map(|outlet| outlet.reopen.clone());
-    let outbox = outlet.map(|outlet| Outbox {
-        queue: outlet.queue.clone(),
-        sender: outlet.start(Arc::clone(&store)),
-        at_the_end: at_the_end(args.store),
-    });
+    let outbox = outlet.map(|outlet| outlet.start(Arc::clone(&store), args.store));
     let releases = ReleaseQueue::default();
     let sender = tokio::spawn(releases.clone().run(Arc::clone(&store)));
     let (filters, operators) = (token(args.token.as_ref()), token(args.admin_token.as_ref()));
@@ -152,7 +147,7 @@ async fn drain(
 ) {
     let drained = async {
         let _ = tokio::join!(api, admin);
-        while !releases.is_empty() || outbox.is_some_and(|outbox| !outbox.queue.is_empty()) {
+        while !releases.is_empty() || outbox.is_some_and(|outbox| !outbox.is_empty()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -160,30 +155,7 @@ async fn drain(
         info!("stopped with connections, releases or usage events left");
     }
     if let Some(outbox) = outbox {
-        outbox.sender.abort();
-        let events = outbox.queue.abandon(outbox.at_the_end);
-        match outbox.at_the_end {
-            _ if events == 0 => {}
-            EventOutcome::Left => {
-                info!(events, "usage events are left to the other instances, or to the next one")
-            }
-            _ => warn!(events, "usage events could not be written before the end, and are lost"),
-        }
-    }
-}
-
-/// Usage events on their way.
-struct Outbox {
-    queue: Queue,
-    sender: JoinHandle<()>,
-    at_the_end: EventOutcome,
-}
-
-/// What becomes of the events that are still waiting.
-fn at_the_end(store: StoreKind) -> EventOutcome {
-    match store {
-        StoreKind::Memory => EventOutcome::Abandoned,
-        StoreKind::Redis => EventOutcome::Left,
+        outbox.end();
     }
 }
 
