@@ -7,6 +7,8 @@
 --
 -- Answer: per hold 1 if it was there, 0 if another sweep has taken it
 
+-- Fails here, before anything is written, where the key holds something else.
+redis.call('HLEN', KEYS[2])
 local taken = {}
 for i = 2, #ARGV, 2 do
   local removed = redis.call('ZREM', KEYS[1], ARGV[i])

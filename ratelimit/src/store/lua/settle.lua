@@ -24,6 +24,11 @@ if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then
   return '~'
 end
 
+if ARGV[6] ~= '' then
+  -- Fails here, before anything is written, where the key holds something else.
+  redis.call('HLEN', KEYS[3])
+end
+
 local buckets, touched = {}, {}
 for i = 4, #KEYS do
   local argument = ARGV[4 + i]

@@ -8,7 +8,8 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::store::redis::RedisStore;
 use crate::store::{
-    Closed, Hold, KeptEvent, LapsedHold, Lifetimes, OpenHold, Settled, Settlement, Store, Sweep, Swept,
+    Closed, Hold, KeptEvent, LapsedHold, Lifetimes, OpenHold, Settled, Settlement, Store, StoreError, Sweep,
+    Swept,
 };
 use crate::tag::Tag;
 
@@ -180,4 +181,39 @@ async fn many_tenants() {
     fixture.reserve(&hold(2, &charge)).await;
     swept_again(&fixture, 0, Some(1_000)).await;
     assert_eq!(server.command::<usize>(&["ZCARD", "t:accounts"]), 1);
+}
+
+/// A server without memory to spare takes settlements and their events; a key that holds something else is an error
+/// before anything is written.
+#[tokio::test]
+async fn where_an_event_cannot_be_kept_nothing_changes() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charge = [tokens(1_000, 50)];
+    for number in 1..=3 {
+        fixture.reserve(&hold(number, &charge)).await;
+    }
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let closed = settle_and_tell(fixture.store.as_ref(), &[settlement(1, used(3))]).await;
+    assert_eq!(closed[0].settled, Settled::Replaced);
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(swept_again(&fixture, T0 + 1, Some(10)).await.events, [kept(1, "0 Replaced")]);
+
+    let outbox = format!("t:{{{}}}:e", account());
+    server.command::<()>(&["SET", &outbox, "something else"]);
+    server.command::<u64>(&["UNLINK", "t:sweeper"]);
+    let before = server.dump();
+    let tell = |_: usize, _: &Closed| Some("told".to_owned());
+    let refused = fixture.store.settle(&[settlement(2, used(3))], &tell, TIME).await;
+    assert!(matches!(&refused[..], [Err(StoreError::Refused(_))]), "{refused:?}");
+    fixture.clock.set(T0 + RECORD_MS + MINUTE);
+    let alone_for = Duration::from_millis(1);
+    let sweep =
+        Sweep { cursor: None, alone_for, kept_before_ms: 0, most_events: Some(9), tell: &lapsed_line };
+    assert!(fixture.store.sweep(&sweep, TIME).await.is_err());
+    server.command::<u64>(&["UNLINK", "t:sweeper"]);
+    assert_eq!(server.dump(), before);
+    server.command::<()>(&["DEL", &outbox]);
+    let found = swept_again(&fixture, 0, Some(9)).await;
+    assert_eq!((found.lapsed.len(), found.events.len()), (2, 2));
 }
