@@ -36,7 +36,7 @@ pub struct ExplainedLimit {
     pub metric: Metric,
     /// `fixed_window`, `calendar`, `sliding_window`, `token_bucket`, `concurrency` or `balance`.
     pub algorithm: &'static str,
-    /// Of a balance what was granted, or what was spent if that is more.
+    /// Of a balance what was granted.
     pub limit: u64,
     /// As it is stored, above the limit too. Of a token bucket what is missing until it is full; of concurrency the
     /// requests under way.
@@ -120,11 +120,11 @@ impl Quota {
             metric: row.limit.count.metric(),
             algorithm: row.limit.shape.name(),
             limit: match row.limit.shape {
-                Shape::Balance => gauge.used.saturating_add(gauge.remaining),
+                Shape::Balance => gauge.granted(),
                 _ => row.amount,
             },
             used: gauge.used,
-            remaining: gauge.remaining,
+            remaining: gauge.left(),
             reset_ms: gauge.reset_ms,
             window_ms: row.limit.shape.window_ms().unwrap_or(0),
             shadow: !row.limit.enforces(),

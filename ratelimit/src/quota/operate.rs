@@ -198,7 +198,7 @@ impl Quota {
         info!(target: "audit", tenant, limit, id, ?change, amount, already, "bucket corrected");
         let state = self.store.explain(account, Tag::model(None), &[meter], STORE_TIME).await?;
         let gauge = state.gauges.first().ok_or(StoreError::Format)?;
-        Ok(CorrectionAnswer { already, used: gauge.used, remaining: gauge.remaining })
+        Ok(CorrectionAnswer { already, used: gauge.used, remaining: gauge.left() })
     }
 
     /// The oldest open holds of a tenant, at most so many.

@@ -157,7 +157,7 @@ pub mod suite {
             let regrown = (later / 600).min(100);
             assert_eq!(fixture.verdict(&hold(number + 1, &charge(regrown))).await, HELD);
             fixture.settle(settlement(number, UNSENT)).await;
-            let left = fixture.explain(&charge(0)).await.gauges[0].remaining;
+            let left = fixture.explain(&charge(0)).await.gauges[0].left();
             assert_eq!(left, 100 - regrown, "{later}");
             assert_eq!(used_then, 0);
         }
@@ -188,7 +188,7 @@ pub mod suite {
         let state = fixture.explain(&charges).await;
         assert_eq!(uses(&state.gauges), [odd; 5]);
         assert_eq!(state.open_tokens, odd);
-        assert_eq!(state.gauges[4].remaining, MAX_AMOUNT - odd);
+        assert_eq!(state.gauges[4].left(), MAX_AMOUNT - odd);
         assert_eq!(fixture.verdict(&hold(2, &of(&charges, MAX_AMOUNT - odd + 1))).await, Verdict::Refused);
         assert_eq!(fixture.verdict(&hold(3, &of(&charges, MAX_AMOUNT - odd))).await, HELD);
         assert_eq!(uses(&fixture.explain(&charges).await.gauges), [MAX_AMOUNT; 5]);
