@@ -88,13 +88,19 @@ impl Quota {
         };
         let text = serde_json::to_string(&set).map_err(|_| StoreError::Format)?;
         self.store.note(name, Some(&text), STORE_TIME).await?;
-        for forgotten in before.forgotten(now_ms).filter(|forgotten| *forgotten != name) {
-            self.store.note(forgotten, None, STORE_TIME).await?;
-        }
+        self.forget_overrides(&before, now_ms).await?;
         self.refresh_overrides().await?;
         let Override { tenant, limit, amount, until } = &set;
         info!(target: "audit", tenant, limit, amount, until, "override set");
         Ok(set)
+    }
+
+    /// Removes what ended long ago, unless it was renewed since it was read.
+    pub(super) async fn forget_overrides(&self, read: &Overrides, now_ms: u64) -> Result<(), StoreError> {
+        for (name, note) in read.forgotten(now_ms) {
+            self.store.forget_note(name, note, STORE_TIME).await?;
+        }
+        Ok(())
     }
 
     /// Ends an override before its time.

@@ -69,6 +69,7 @@ pub struct Scripts {
     pub extend: Script,
     pub explain: Script,
     pub top_up: Script,
+    pub forget_note: Script,
     pub self_test: Script,
 }
 
@@ -88,6 +89,7 @@ impl Scripts {
             extend: script(&[CHARGING, include_str!("../lua/extend.lua")]),
             explain: script(&[include_str!("../lua/explain.lua")]),
             top_up: script(&[include_str!("../lua/top_up.lua")]),
+            forget_note: script(&[include_str!("../lua/forget_note.lua")]),
             self_test: script(&[include_str!("../lua/self_test.lua")]),
         }
     }
