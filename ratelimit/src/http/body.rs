@@ -11,6 +11,7 @@ use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, Settl
 use super::{Api, ApiError};
 use crate::metrics::Overload;
 use crate::quota::Quota;
+use crate::subject::is_address;
 
 /// Of dialects and endpoints, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -107,7 +108,7 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     {
         return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
     }
-    if request.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+    if request.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
         return Err(ApiError::bad("ip", "must be an address without a port"));
     }
     for (field, name) in [("dialect", &request.dialect), ("endpoint", &request.endpoint)] {

@@ -138,7 +138,7 @@ impl Quota {
             return Err(OperateError::bad("bucket.limit", "is not a balance: only balances are topped up"));
         }
         check_id("grant_id", &request.grant_id)?;
-        let amount = amount(limit.count, request.amount, request.usd.as_deref())?;
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 1)?;
         let grant_id = request.grant_id.clone();
         let top_up = TopUp { account, bucket: meter.bucket, grant_id, amount };
         let (already, Account { granted, spent }) = match self.store.top_up(&top_up, STORE_TIME).await? {
@@ -178,7 +178,7 @@ impl Quota {
             return Err(OperateError::bad("bucket.limit", message));
         }
         check_id("id", &request.id)?;
-        let amount = amount(limit.count, request.amount, request.usd.as_deref())?;
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 1)?;
         let change = match request.change {
             CorrectionChange::GiveBack => Change::GiveBack { amount },
             CorrectionChange::Charge => Change::Excess { amount },
@@ -237,22 +237,31 @@ fn check_id(field: &str, id: &str) -> Result<(), OperateError> {
     if plain { Ok(()) } else { Err(OperateError::bad(field, "must be 1 to 128 bytes of plain text")) }
 }
 
-/// Money where cost is counted, else a whole number.
-pub(super) fn amount(count: Count, amount: Option<u64>, usd: Option<&str>) -> Result<u64, OperateError> {
+/// Money where cost is counted, else a whole number; at least `least`.
+pub(super) fn amount(
+    count: Count,
+    amount: Option<u64>,
+    usd: Option<&str>,
+    least: u64,
+) -> Result<u64, OperateError> {
     let wrong = |field: &str, message: &str| Err(OperateError::bad(field, message));
-    let amount = match (count, amount, usd) {
-        (_, Some(_), Some(_)) => return wrong("usd", "takes the place of amount; give one of them"),
-        (Count::Cost, None, Some(usd)) => match nano_dollars(usd) {
-            Some(amount) => amount,
-            None => return wrong("usd", "must be a number like \"25.00\" with at most 9 decimals"),
+    let countable = |amount: &u64| (least..=MAX_AMOUNT).contains(amount);
+    match (count, amount, usd) {
+        (_, Some(_), Some(_)) => wrong("usd", "takes the place of amount; give one of them"),
+        (Count::Cost, None, Some(usd)) => match nano_dollars(usd).filter(countable) {
+            Some(amount) => Ok(amount),
+            None => {
+                let above = if least > 0 { "above 0, " } else { "" };
+                let message = format!(
+                    "must be a number like \"25.00\" with at most 9 decimals, {above}at most 4503599.627370496"
+                );
+                wrong("usd", &message)
+            }
         },
-        (Count::Cost, ..) => return wrong("usd", "is missing: the limit counts cost"),
-        (_, None, Some(_)) => return wrong("usd", "the limit does not count cost: give amount"),
-        (_, Some(amount), None) => amount,
-        (_, None, None) => return wrong("amount", "is missing"),
-    };
-    if amount == 0 || amount > MAX_AMOUNT {
-        return wrong("amount", "must be at least 1 and at most 2^52");
+        (Count::Cost, ..) => wrong("usd", "is missing: the limit counts cost"),
+        (_, None, Some(_)) => wrong("usd", "the limit does not count cost: give amount"),
+        (_, Some(amount), None) if countable(&amount) => Ok(amount),
+        (_, Some(_), None) => wrong("amount", &format!("must be at least {least} and at most 2^52")),
+        (_, None, None) => wrong("amount", "is missing"),
     }
-    Ok(amount)
 }

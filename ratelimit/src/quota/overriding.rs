@@ -26,7 +26,7 @@ pub struct OverrideRequest {
     pub limit: String,
     /// In what the limit counts; 0 admits nothing.
     pub amount: Option<u64>,
-    /// Where it counts cost: dollars, as `"25.00"`.
+    /// Where it counts cost: dollars, as `"25.00"`; `"0"` admits nothing.
     pub usd: Option<String>,
     /// From now on, in milliseconds, at most 366 days.
     pub for_ms: u64,
@@ -64,10 +64,7 @@ impl Quota {
         if !plans.iter().any(|plan| limit.amount_for(plan, &request.tenant).is_some()) {
             return Err(OperateError::bad("limit", "does not apply to this tenant"));
         }
-        let amount = match (request.amount, &request.usd) {
-            (Some(0), None) => 0,
-            (given, usd) => amount(limit.count, given, usd.as_deref())?,
-        };
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 0)?;
         check_countable(limit, amount)?;
         if !(1..=LONGEST_MS).contains(&request.for_ms) {
             return Err(OperateError::bad("for_ms", "must be at least 1 and at most 366 days"));
