@@ -38,7 +38,7 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             .gives::<health::Version>("Which program runs, by which policy.")
             .open()
             .by(get(health::version)),
-        Operation::new(Method::GET, READY, "readyz", "The store answers, so reserves can be decided")
+        Operation::new(Method::GET, READY, "readyz", "The store answers")
             .gives::<health::Ready>("It does.")
             .open()
             .by(get(health::ready)),
