@@ -127,8 +127,11 @@ fn overshoot(seed: u64, refund: Refund) -> i64 {
             refund(&mut sim, number as u64, &mark, held - used);
             charges[number].1 = used;
         } else {
-            // All there is, or some of it.
             let there = sim.open().gauge().left();
+            let too_much = there + 1 + numbers.below(BURST);
+            let refused = sim.reserve(1 << 40, too_much).unwrap_err();
+            sim.check_wait(too_much, refused);
+            // All there is, or some of it.
             let amount = if numbers.below(2) == 0 { there } else { numbers.below(there + 1) };
             if amount > 0 {
                 let mark = sim.reserve(charges.len() as u64, amount).unwrap();
