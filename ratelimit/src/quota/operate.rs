@@ -4,16 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::target::{BucketName, Target, plans_of};
+use super::amount::amount;
+use super::target::{BucketName, Target};
 use super::{Quota, STORE_TIME};
-use crate::limits::{Account, Algorithm, MAX_AMOUNT};
-use crate::policy::{Count, nano_dollars};
+use crate::limits::{Account, Algorithm};
 use crate::store::{Amended, Amendment, Change, Correction, StoreError, TopUp, ToppedUp};
 use crate::subject::amount_for;
 use crate::tag::Tag;
 
-/// The most holds that are listed at once.
-pub const MOST_HOLDS: usize = 1_000;
 /// The longest id that an operator may choose, in bytes.
 const LONGEST_ID: usize = 128;
 
@@ -110,25 +108,6 @@ pub struct CorrectionAnswer {
     pub remaining: u64,
 }
 
-/// The oldest reservations of a tenant that are not settled yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct HoldsAnswer {
-    /// How many there are, also those that are not listed.
-    pub total: u64,
-    /// Oldest first.
-    pub holds: Vec<HoldAnswer>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct HoldAnswer {
-    pub id: String,
-    /// Null for requests without a model, and for one that the policy in force does not have.
-    pub model: Option<String>,
-    /// Held in all.
-    pub tokens: u64,
-    pub age_ms: u64,
-}
-
 impl Quota {
     /// Adds to a balance, once for each grant.
     pub async fn top_up(&self, request: &TopUpRequest) -> Result<TopUpAnswer, OperateError> {
@@ -201,22 +180,6 @@ impl Quota {
         Ok(CorrectionAnswer { already, used: gauge.used, remaining: gauge.left() })
     }
 
-    /// The oldest open holds of a tenant, at most so many.
-    pub async fn holds(&self, tenant: &str, most: usize) -> Result<HoldsAnswer, OperateError> {
-        let policy = self.policy();
-        plans_of(&policy, tenant)?;
-        let open = self.store.open_holds(Tag::account(tenant), most.min(MOST_HOLDS), STORE_TIME).await?;
-        let now_ms = self.clock.now_ms();
-        let named = |tag: Tag| policy.models.iter().find(|model| Tag::model(Some(&model.name)) == tag);
-        let holds = open.oldest.into_iter().map(|hold| HoldAnswer {
-            id: hold.id.to_string(),
-            model: named(hold.model).map(|model| model.name.clone()),
-            tokens: hold.tokens,
-            age_ms: now_ms.saturating_sub(hold.reserved_at_ms),
-        });
-        Ok(HoldsAnswer { total: open.total, holds: holds.collect() })
-    }
-
     fn target<'p>(
         &self,
         policy: &'p crate::policy::Policy,
@@ -235,33 +198,4 @@ fn conflict(field: &str, message: &str) -> OperateError {
 fn check_id(field: &str, id: &str) -> Result<(), OperateError> {
     let plain = !id.is_empty() && id.len() <= LONGEST_ID && !id.chars().any(char::is_control);
     if plain { Ok(()) } else { Err(OperateError::bad(field, "must be 1 to 128 bytes of plain text")) }
-}
-
-/// Money where cost is counted, else a whole number; at least `least`.
-pub(super) fn amount(
-    count: Count,
-    amount: Option<u64>,
-    usd: Option<&str>,
-    least: u64,
-) -> Result<u64, OperateError> {
-    let wrong = |field: &str, message: &str| Err(OperateError::bad(field, message));
-    let countable = |amount: &u64| (least..=MAX_AMOUNT).contains(amount);
-    match (count, amount, usd) {
-        (_, Some(_), Some(_)) => wrong("usd", "takes the place of amount; give one of them"),
-        (Count::Cost, None, Some(usd)) => match nano_dollars(usd).filter(countable) {
-            Some(amount) => Ok(amount),
-            None => {
-                let above = if least > 0 { "above 0, " } else { "" };
-                let message = format!(
-                    "must be a number like \"25.00\" with at most 9 decimals, {above}at most 4503599.627370496"
-                );
-                wrong("usd", &message)
-            }
-        },
-        (Count::Cost, ..) => wrong("usd", "is missing: the limit counts cost"),
-        (_, None, Some(_)) => wrong("usd", "the limit does not count cost: give amount"),
-        (_, Some(amount), None) if countable(&amount) => Ok(amount),
-        (_, Some(_), None) => wrong("amount", &format!("must be at least {least} and at most 2^52")),
-        (_, None, None) => wrong("amount", "is missing"),
-    }
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::operate::amount;
+use super::amount::amount;
 use super::target::{limit_named, plans_of};
 use super::{OperateError, Quota, STORE_TIME};
 use crate::limits::{Algorithm, MAX_AMOUNT};
