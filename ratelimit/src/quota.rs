@@ -1,7 +1,9 @@
 //! The service itself, without HTTP: policy, store and clock put together.
 
+mod amount;
 mod explain;
 mod extend;
+mod holds;
 mod operate;
 mod overriding;
 mod reserve;
@@ -17,9 +19,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
+pub use holds::{HoldsAnswer, MOST_HOLDS};
 pub use operate::{
-    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, ResetAnswer, ResetRequest,
-    TopUpAnswer, TopUpRequest,
+    CorrectionAnswer, CorrectionRequest, OperateError, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 pub use overriding::{OverrideRequest, OverridesAnswer};
 pub use settle::SettleError;

@@ -38,8 +38,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), String> {
     let file = args.file.display();
     let warnings = policy.warnings();
     for warning in &warnings {
-        let space = if warning.at.is_some() { "" } else { " " };
-        eprintln!("warning: {file}:{space}{warning}");
+        eprintln!("warning: {file}:{warning}");
     }
     if args.strict && !warnings.is_empty() {
         let noun = if warnings.len() == 1 { "warning" } else { "warnings" };

@@ -5,12 +5,12 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
 use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
-use super::{Api, ApiError};
+use super::{Api, ApiError, json};
 use crate::metrics::Overload;
 use crate::quota::Quota;
+use crate::subject::is_address;
 
 /// Of dialects and endpoints, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -54,37 +54,7 @@ async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<J
         };
         ApiError::new(status, "", message)
     })?;
-    json(&body).map(JsonBody)
-}
-
-fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let field = path(error.path());
-        let error = error.into_inner();
-        let message = match error.classify() {
-            serde_json::error::Category::Data => without_content(&error.to_string()),
-            _ => format!("not valid JSON at line {} column {}", error.line(), error.column()),
-        };
-        ApiError::bad(field, message)
-    })?;
-    reader.end().map_err(|_| ApiError::bad("", "something follows the JSON value"))?;
-    Ok(value)
-}
-
-fn path(path: &serde_path_to_error::Path) -> String {
-    let known = path.iter().all(|segment| !matches!(segment, Segment::Unknown));
-    if known && path.iter().next().is_some() { path.to_string() } else { String::new() }
-}
-
-/// serde tells what was expected, which helps, and repeats the text it found, which may be a secret.
-fn without_content(message: &str) -> String {
-    let repeats = ["invalid ", "unknown "].iter().any(|start| message.starts_with(start));
-    match message.rsplit_once(", expected ") {
-        Some((_, expected)) if repeats => format!("expected {expected}"),
-        None if repeats => "not a value that is understood".to_owned(),
-        _ => message.to_owned(),
-    }
+    json::read(&body).map(JsonBody)
 }
 
 const MAX_ASSERTED: usize = 16;
@@ -107,7 +77,7 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     {
         return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
     }
-    if request.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+    if request.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
         return Err(ApiError::bad("ip", "must be an address without a port"));
     }
     for (field, name) in [("dialect", &request.dialect), ("endpoint", &request.endpoint)] {

@@ -4,6 +4,7 @@ mod auth;
 mod body;
 mod error;
 mod handlers;
+mod json;
 mod overload;
 mod server;
 

@@ -56,7 +56,11 @@ impl Default for Metrics {
             "Reserves answered from an earlier reserve of the same id",
             metrics.replays.clone(),
         );
-        all.register("degraded_decisions", "Reserves decided without the store", metrics.degraded.clone());
+        all.register(
+            "degraded_decisions",
+            "Requests let through without the store",
+            metrics.degraded.clone(),
+        );
         all.register(
             "shadow_would_deny",
             "Requests that a shadow limit would have refused",

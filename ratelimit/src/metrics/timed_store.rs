@@ -132,6 +132,13 @@ impl Store for TimedStore {
         answer
     }
 
+    async fn forget_note(&self, name: Tag, text: &str, within: Duration) -> Result<bool, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.forget_note(name, text, within).await;
+        self.took(StoreCall::Notes, since, answer.as_ref().err());
+        answer
+    }
+
     async fn ping(&self, within: Duration) -> Result<(), StoreError> {
         let since = Instant::now();
         let answer = self.store.ping(within).await;

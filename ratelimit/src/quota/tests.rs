@@ -227,10 +227,10 @@ async fn explain_shows_one_row_per_key_and_asks_for_the_plan() {
     assert_eq!((explained.open_holds, explained.open_tokens), (1, 30));
     assert_eq!(service.quota.explain(&asked("t", None, None)).await.unwrap().limits.len(), 1);
     for (tenant, model, plan, message) in [
-        ("nobody", None, None, "no key belongs to this tenant"),
+        ("nobody", None, None, "no caller can be this tenant"),
         ("t", Some("small"), None, "the policy has no such model"),
-        ("t", None, Some("gold"), "the tenant has no key with this plan; its plans: basic"),
-        ("two", None, None, "the tenant has keys of several plans, name one of: basic, free"),
+        ("t", None, Some("gold"), "the tenant cannot have this plan; its plans: basic"),
+        ("two", None, None, "the tenant may have several plans, name one of: basic, free"),
     ] {
         let error = service.quota.explain(&asked(tenant, model, plan)).await.unwrap_err();
         assert_eq!(error.to_string(), message);

@@ -294,6 +294,15 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn forget_note(&self, name: Tag, text: &str, _within: Duration) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let same = state.notes.get(&name).is_some_and(|noted| noted == text);
+        if same {
+            state.notes.remove(&name);
+        }
+        Ok(same)
+    }
+
     async fn ping(&self, _within: Duration) -> Result<(), StoreError> {
         Ok(())
     }

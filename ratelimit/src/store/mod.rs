@@ -355,6 +355,11 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a note under its name in the place of an earlier one; an absent text removes it.
     async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError>;
 
+    /// Removes a note if this is still its text; whether it was. A store may keep it: its time is in the text.
+    async fn forget_note(&self, _name: Tag, _text: &str, _within: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Whether the store answers at all.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;
 }

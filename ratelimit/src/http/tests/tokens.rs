@@ -8,6 +8,12 @@ async fn a_token_is_asked_for_when_there_is_one() {
         (vec![], StatusCode::UNAUTHORIZED),
         (vec!["s3cret"], StatusCode::UNAUTHORIZED),
         (vec!["Bearer s3cre"], StatusCode::UNAUTHORIZED),
+        // The scheme is a word of HTTP, the token is not.
+        (vec!["bearer s3cret"], StatusCode::OK),
+        (vec!["Bearer S3CRET"], StatusCode::UNAUTHORIZED),
+        (vec!["Basic s3cret"], StatusCode::UNAUTHORIZED),
+        (vec!["Bearers3cret"], StatusCode::UNAUTHORIZED),
+        (vec!["Bearer"], StatusCode::UNAUTHORIZED),
         (vec!["Bearer s3cret "], StatusCode::OK), // White space at the end is no part of a header's value.
         (vec!["Bearer s3cret", "Bearer s3cret"], StatusCode::UNAUTHORIZED),
     ] {

@@ -2,6 +2,7 @@
 
 use super::service::*;
 use super::*;
+use crate::overrides::{Override, Overrides};
 
 /// In force to the last millisecond, and forgotten long afterwards.
 #[tokio::test]
@@ -30,5 +31,31 @@ async fn an_override_ends() {
         running.clock.set(T0 + 2 * 3_600_000);
         running.quota.set_override(&set("day", 60_000)).await.unwrap();
         assert_eq!(notes().await, 1);
+    }
+}
+
+/// Another instance renews an override that has long ended, after this one has read it and before it is removed.
+#[tokio::test]
+async fn a_renewed_override_is_not_forgotten() {
+    for running in Running::both(POLICY).await {
+        let store = &running.quota.store;
+        let of = |amount: u64, until: u64| Override {
+            tenant: "t".to_owned(),
+            limit: "rpm".to_owned(),
+            amount,
+            until,
+        };
+        let text = |set: &Override| serde_json::to_string(set).unwrap();
+        let (ended, renewed) = (of(1, T0), of(2, T0 + 3 * 3_600_000));
+        let name = Override::name("t", "rpm");
+        store.note(name, Some(&text(&ended)), STORE_TIME).await.unwrap();
+        running.clock.set(T0 + 2 * 3_600_000);
+        store.note(name, Some(&text(&renewed)), STORE_TIME).await.unwrap();
+        running.quota.forget_overrides(&Overrides::read(&[text(&ended)]), T0 + 2 * 3_600_000).await.unwrap();
+        assert_eq!(running.quota.list_overrides().await.unwrap().overrides, std::slice::from_ref(&renewed));
+        // Under another name there is nothing to remove.
+        assert!(!store.forget_note(Override::name("t", "tpm"), &text(&renewed), STORE_TIME).await.unwrap());
+        assert!(store.forget_note(name, &text(&renewed), STORE_TIME).await.unwrap());
+        assert!(store.notes(STORE_TIME).await.unwrap().is_empty());
     }
 }

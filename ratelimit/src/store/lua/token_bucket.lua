@@ -176,7 +176,7 @@ algorithms.T = {
   end,
   gauge = function(b)
     local missing = full(b) - b.level
-    return math.ceil(missing / b.den), math.max(math.floor(b.level / b.den), 0), math.ceil(missing / b.num)
+    return math.ceil(missing / b.den), math.floor(b.level / b.den), math.ceil(missing / b.num)
   end,
   save = function(b)
     local head = struct.pack('>c2dddddddd', 'T\1', b.held_limit, b.num, b.den, b.generation, b.level, b.time,

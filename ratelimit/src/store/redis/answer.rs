@@ -80,7 +80,7 @@ impl<'a> Answer<'a> {
     pub fn gauge(&mut self) -> Option<Gauge> {
         Some(Gauge {
             used: self.reader.amount()?,
-            remaining: self.reader.amount()?,
+            remaining: self.reader.signed()?,
             reset_ms: self.reader.amount()?,
         })
     }

@@ -322,6 +322,12 @@ impl Store for RedisStore {
         within(time, async { Ok(command.query_async::<()>(&mut connection).await?) }).await
     }
 
+    async fn forget_note(&self, name: Tag, text: &str, time: Duration) -> Result<bool, StoreError> {
+        let arguments = vec![name.to_string().into_bytes(), text.as_bytes().to_vec()];
+        let call = Call { keys: vec![self.keys.notes()], arguments, ..Call::default() };
+        within(time, self.patiently(|| self.scripts.forget_note.run(&self.connection, &call))).await
+    }
+
     async fn ping(&self, time: Duration) -> Result<(), StoreError> {
         let mut connection = self.connection.clone();
         let ping = async { Ok(redis::cmd("PING").query_async::<()>(&mut connection).await?) };

@@ -70,6 +70,7 @@ pub struct Scripts {
     pub explain: Script,
     pub top_up: Script,
     pub lapse: Script,
+    pub forget_note: Script,
     pub self_test: Script,
 }
 
@@ -90,6 +91,7 @@ impl Scripts {
             explain: script(&[include_str!("../lua/explain.lua")]),
             top_up: script(&[include_str!("../lua/top_up.lua")]),
             lapse: script(&[include_str!("../lua/lapse.lua")]),
+            forget_note: script(&[include_str!("../lua/forget_note.lua")]),
             self_test: script(&[include_str!("../lua/self_test.lua")]),
         }
     }

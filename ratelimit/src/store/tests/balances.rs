@@ -45,7 +45,7 @@ mod suite {
         assert_eq!(fixture.verdict(&hold(3, &[prepaid(80)])).await, HELD);
         assert_eq!(fixture.settle(settlement(3, used(120))).await, Settled::Replaced);
         let gauge = fixture.explain(&[prepaid(0)]).await.gauges[0];
-        assert_eq!((gauge.used, gauge.remaining), (140, 0));
+        assert_eq!((gauge.used, gauge.left(), gauge.granted()), (140, 0, 100));
         fixture.store.top_up(&top_up("b", 50), TIME).await.unwrap();
         assert_eq!(fixture.verdict(&hold(4, &[prepaid(11)])).await, Verdict::Refused);
         assert_eq!(fixture.verdict(&hold(5, &[prepaid(10)])).await, HELD);
