@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long Envoy takes to load a filter, by the times in its own log: load.py WASM…       (WORKERS=, ROUNDS=)
+"""How long Envoy takes to load a filter, by the times in its own log: envoy-load.py WASM…       (WORKERS=, ROUNDS=)
 
 The first VM compiles the module; each of the others, one for the main thread and one per worker, gets what was
 compiled. The filters take turns. Needs what the end-to-end tests need: `make e2e` builds it.
