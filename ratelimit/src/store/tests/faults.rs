@@ -115,6 +115,31 @@ async fn unreadable_state_is_left_alone() {
     }
 }
 
+/// Releases that fail for a bucket which cannot be read wait behind the others, however many they are.
+#[tokio::test]
+async fn unreadable_state_holds_up_no_other_release() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let bad = [tokens(100_000, 10).named("bad")];
+    for number in 0..300 {
+        assert_eq!(fixture.verdict(&hold(number, &bad)).await, HELD);
+    }
+    let key = server.command::<Vec<String>>(&["KEYS", "*:b:*"]).remove(0);
+    server.command::<()>(&["SET", &key, "something else"]);
+    assert_eq!(fixture.verdict(&hold(300, &[tokens(100, 10)])).await, HELD);
+    let releases = ReleaseQueue::default();
+    for number in 0..=300 {
+        releases.push(settlement(number, UNSENT));
+    }
+    let sender = tokio::spawn(releases.clone().run(fixture.store.clone()));
+    eventually("the release", || async { fixture.used(&tokens(100, 0)).await == 0 }).await;
+    assert_eq!((fixture.open_holds().await, releases.is_empty()), (300, false));
+    server.command::<()>(&["DEL", &key]);
+    eventually("the others", || async { releases.is_empty() }).await;
+    assert_eq!(fixture.open_holds().await, 0);
+    sender.abort();
+}
+
 /// Production decides by the server's clock, and not at all when the machine's is far from it.
 #[tokio::test]
 async fn the_servers_clock_decides() {
