@@ -4,6 +4,7 @@ mod mid_stream;
 mod overrides;
 mod service;
 mod telling;
+mod unreadable;
 
 use std::sync::Mutex;
 
