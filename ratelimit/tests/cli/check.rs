@@ -57,3 +57,21 @@ fn check_explains_each_plan_and_model() {
     let slow = explain(&["--prompt-tokens", "1000", "--output-tokens", "100", "--tokens-per-second", "10"]);
     assert!(slow.contains("taken to be 1000 + 100 used in 10 s"), "{slow}");
 }
+
+/// `check --explain | head` is no failure, and a full disk is one that is told.
+#[test]
+fn a_reader_may_leave_and_a_disk_may_be_full() {
+    let policy = example().display().to_string();
+    for arguments in [vec!["check", &policy, "--explain"], vec!["openapi"]] {
+        let mut child =
+            program().args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let left = child.wait_with_output().unwrap();
+        assert!(left.status.success() && left.stderr.is_empty(), "{left:?}");
+        let disk = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = program().args(&arguments).stdout(disk).output().unwrap();
+        let message = String::from_utf8(full.stderr).unwrap();
+        assert_eq!(full.status.code(), Some(1), "{message}");
+        assert!(message.starts_with("tokengate-ratelimit: standard output: "), "{message}");
+    }
+}

@@ -6,7 +6,7 @@ mod serve;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokengate-ratelimit"));
