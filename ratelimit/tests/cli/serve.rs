@@ -1,7 +1,7 @@
 //! The service while it runs: signals, files that change, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -273,4 +273,60 @@ fn finds_a_changed_policy_by_itself() {
     std::fs::rename(directory.path().join("new"), &file).unwrap();
     running.says("policy loaded");
     assert_eq!(running.stop("-TERM").0, Some(0));
+}
+
+/// A log on a full disk, or whose reader is gone: the service goes on without it.
+#[test]
+fn goes_on_where_nothing_can_be_logged() {
+    for full in [true, false] {
+        // Between choosing ports and using them another process may take one: then others.
+        let mut running = (0..5).find_map(|_| Unheard::start(full)).expect("it ended");
+        // Each change is a line of the log.
+        let body = r#"{"tenant": "tenant-a", "limit": "tenant-rpm", "amount": 5, "for_ms": 1000}"#;
+        for _ in 0..2 {
+            let answer = http(&running.admin, &call("POST", "/v1/overrides", "", body));
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        let pid = running.child.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// One whose log nobody reads.
+struct Unheard {
+    child: Child,
+    admin: String,
+}
+
+impl Unheard {
+    /// Nothing when it ends before it answers.
+    fn start(full: bool) -> Option<Self> {
+        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let (api, admin) = (port(), port());
+        let mut command = program();
+        command.args(["serve", "--listen", &api, "--admin-listen", &admin]).arg("--policy").arg(example());
+        if full {
+            command.stderr(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        } else {
+            command.stderr(Stdio::piped());
+        }
+        let mut running = Self { child: command.spawn().unwrap(), admin };
+        drop(running.child.stderr.take());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(&running.admin).is_err() {
+            if running.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(Instant::now() < deadline, "it does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(running)
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
 }
