@@ -54,7 +54,13 @@ pub(super) fn serve(args: ServeArgs) -> Result<(), ServeError> {
     let filter =
         EnvFilter::builder().parse(&args.log).map_err(|_| ServeError::LogFilter(args.log.clone()))?;
     let terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        // A full disk or a reader that has died must not end the service; it would be told where nothing can be.
+        .log_internal_errors(false)
+        .init();
     if !args.admin_listen.ip().is_loopback() && token(args.admin_token.as_ref()).is_none() {
         return Err(ServeError::OpenAdmin(args.admin_listen));
     }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::body::{Bytes, HttpBody};
+use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
@@ -30,6 +32,15 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     }
 }
 
+/// Refuses a body at once that says of itself that it is too large: nobody has to wait for it.
+pub async fn announced(State(most): State<usize>, request: Request, next: Next) -> Response {
+    let least = request.body().size_hint().lower();
+    if usize::try_from(least).map_or(true, |least| least > most) {
+        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "", TOO_LARGE).into_response();
+    }
+    next.run(request).await
+}
+
 /// What operators send.
 impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
     type Rejection = ApiError;
@@ -39,6 +50,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
     }
 }
 
+const TOO_LARGE: &str = "the body is too large";
 const OPERATORS_TIME: Duration = Duration::from_secs(5);
 
 async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<JsonBody<T>, ApiError> {
@@ -47,11 +59,8 @@ async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<J
     };
     let body = body.map_err(|rejection| {
         let status = rejection.status();
-        let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
-            "the body is too large"
-        } else {
-            "the body could not be read"
-        };
+        let message =
+            if status == StatusCode::PAYLOAD_TOO_LARGE { TOO_LARGE } else { "the body could not be read" };
         ApiError::new(status, "", message)
     })?;
     json::read(&body).map(JsonBody)

@@ -94,6 +94,7 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Route
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(bounds.body_bytes))
+        .layer(from_fn_with_state(bounds.body_bytes, body::announced))
         .layer(from_fn_with_state(overload::InFlight::new(bounds.calls, metrics), overload::admit))
         // Outermost: who has no token takes nobody's place.
         .layer(from_fn_with_state(Asked::on_all(token), check_token))

@@ -4,6 +4,7 @@ mod mid_stream;
 mod overrides;
 mod service;
 mod telling;
+mod unreadable;
 
 use std::sync::Mutex;
 
@@ -376,6 +377,22 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     };
     assert!(quota.extend(&[extend]).await.is_err());
     assert!(!quota.ready().await);
+}
+
+/// When no record can be there any more, there is nothing to release.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_never_succeeds_is_given_up() {
+    let (store, releases) = (Arc::new(Broken::default()), ReleaseQueue::default());
+    let policy = Policy::parse("p", POLICY).unwrap();
+    let quota = Quota::new(policy, store.clone(), releases.clone(), Arc::new(SystemClock));
+    quota.reserve(&request(1, 10, Some(20))).await;
+    let sender = tokio::spawn(releases.clone().run(store.clone()));
+    tokio::time::sleep(Duration::from_secs(69 * 60)).await;
+    assert!(!releases.is_empty());
+    tokio::time::sleep(Duration::from_secs(2 * 60)).await;
+    assert!(releases.is_empty());
+    assert!(store.settled.lock().unwrap().len() > 100);
+    sender.abort();
 }
 
 /// The plan is made again once; a second time it is a failure, but nothing that has to be released.

@@ -189,6 +189,11 @@ async fn slow_callers_are_let_go() {
     let server = in_memory().await;
     for (sent, status) in [
         ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{", Some("HTTP/1.1 408")),
+        // It will not be read, so it is not waited for.
+        (
+            "POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 99999999999\r\n\r\n{",
+            Some("HTTP/1.1 413"),
+        ),
         ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-le", None),
         ("", None),
     ] {

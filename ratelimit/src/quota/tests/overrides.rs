@@ -34,6 +34,30 @@ async fn an_override_ends() {
     }
 }
 
+/// Money is dollars, and none is an amount too.
+#[tokio::test]
+async fn an_override_of_money() {
+    let policy = format!(
+        "version: \"1\"\nmodels: [{{name: m, match: [m], price_usd_per_million: {{input: \"1.00\", output: \"1.00\"}}}}]\n\
+         plans: {{basic: {{models: [m]}}}}\nkeys: [{{sha256: \"{}\", tenant: t, plan: basic}}]\n\
+         limits: [{{name: spend, per: [tenant], count: cost, algorithm: fixed_window, every: 1h, limit: {{usd: \"5\"}}}}]\n",
+        key('a')
+    );
+    let running = Running::in_memory(&policy);
+    for (usd, amount) in [("0.25", 250_000_000), ("0", 0), ("0.000000001", 1)] {
+        let set = OverrideRequest {
+            tenant: "t".to_owned(),
+            limit: "spend".to_owned(),
+            amount: None,
+            usd: Some(usd.to_owned()),
+            for_ms: 1_000,
+        };
+        assert_eq!(running.quota.set_override(&set).await.unwrap().amount, amount);
+        let explained = running.quota.explain(&asked("t", Some("m"), None)).await.unwrap();
+        assert_eq!(explained.limits[0].limit, amount);
+    }
+}
+
 /// Another instance renews an override that has long ended, after this one has read it and before it is removed.
 #[tokio::test]
 async fn a_renewed_override_is_not_forgotten() {

@@ -168,8 +168,9 @@ algorithms.T = {
   end,
   excess = take,
   give_back = function(b, amount)
-    b.level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
-    b.changed = b.changed or amount > 0
+    local level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
+    b.changed = b.changed or level ~= b.level
+    b.level = level
   end,
   wait = function(b, amount)
     return math.ceil((amount * b.den - b.level) / b.num)
