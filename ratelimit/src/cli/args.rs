@@ -202,8 +202,8 @@ pub struct ServeArgs {
     )]
     pub events: SinkKind,
 
-    /// Secret by which tenants become pseudonyms in usage events. Needed with a sink; keep it, or the same
-    /// tenant gets another pseudonym.
+    /// Secret by which tenants become pseudonyms in usage events, 16 bytes or more. Needed with a sink; keep it,
+    /// or the same tenant gets another pseudonym.
     #[arg(
         long,
         value_name = "SECRET",

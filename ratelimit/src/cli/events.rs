@@ -11,11 +11,18 @@ use crate::events::{Events, PseudonymKey, Queue, send};
 use crate::metrics::{EventOutcome, Metrics};
 use crate::store::Store;
 
+/// Bytes of `--events-key`.
+const SHORTEST_KEY: usize = 16;
+
 /// Why usage events cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
     #[error("--events needs --events-key: the secret by which tenants become pseudonyms")]
     KeyMissing,
+    #[error(
+        "--events-key is too short: {SHORTEST_KEY} bytes at least, or tenants can be guessed from their pseudonyms"
+    )]
+    KeyShort,
     #[error("--events file:{path}: {source}")]
     File { path: String, source: std::io::Error },
     #[error("--events-token has characters that cannot stand in a header")]
@@ -86,8 +93,11 @@ pub fn outlet(args: &ServeArgs, metrics: &Arc<Metrics>) -> Result<Option<Outlet>
             Box::new(sink)
         }
     };
-    let key = args.events_key.as_ref().and_then(|key| PseudonymKey::new(&key.0));
-    let key = key.ok_or(EventsError::KeyMissing)?;
+    let secret = args.events_key.as_ref().map_or("", |secret| secret.0.as_str());
+    let key = PseudonymKey::new(secret).ok_or(EventsError::KeyMissing)?;
+    if secret.len() < SHORTEST_KEY {
+        return Err(EventsError::KeyShort);
+    }
     let queue = Queue::new(size(args.events_queue), Arc::clone(metrics));
     let events = Events::new(key, Arc::new(SystemClock), queue.clone());
     Ok(Some(Outlet { events, queue, reopen, sink }))

@@ -5,7 +5,7 @@ use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
-use crate::request_plan::{RequestPlan, plan_request};
+use crate::request_plan::{RequestPlan, plan_booking};
 use crate::store::{
     Booking, Charge, Closed, Closing, HeldRecord, KeptEvent, Settled, Settlement, StoreError,
 };
@@ -15,6 +15,7 @@ use crate::tag::Tag;
 static FAILED: Quiet = Quiet::new();
 static CHANGED_NOTHING: Quiet = Quiet::new();
 static ABSURD: Quiet = Quiet::new();
+static UNREADABLE: Quiet = Quiet::new();
 
 /// A batch was not, or not wholly, carried out. Sending it again is harmless.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,8 @@ impl Quota {
     /// Settles a batch, one result per item in the same order.
     ///
     /// # Errors
-    /// The store failed for at least one item: the whole batch should come again.
+    /// The store failed for at least one item: the whole batch should come again. One item whose state cannot be read
+    /// changes nothing, like one that nobody knows, and keeps no other waiting.
     pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
         let policy = self.policy();
         let settlements: Vec<_> = items.iter().map(|item| self.settlement(&policy, item)).collect();
@@ -49,6 +51,12 @@ impl Quota {
                 settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Ok(Settled::Unknown.into()));
             let closed = match answer {
                 Ok(closed) => closed,
+                Err(error @ StoreError::Format) => {
+                    if let Some(unsaid) = UNREADABLE.say() {
+                        warn!(id = %item.id, %error, unsaid, "a settle found no usable state: the hold stays charged");
+                    }
+                    Settled::Unknown.into()
+                }
                 Err(error) => {
                     failed = Some(error);
                     continue;
@@ -86,7 +94,7 @@ impl Quota {
     /// tells whose reservation it is.
     fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<(Settlement, Option<HeldRecord>)> {
         let plan = item.reserve.as_ref().and_then(|request| {
-            plan_request(policy, &self.overrides.load(), request, self.clock.now_ms()).ok()
+            plan_booking(policy, &self.overrides.load(), request, self.clock.now_ms()).ok()
         });
         let by_key = || {
             let who = Who::of(policy, item.reserve.as_ref()?).ok()?;

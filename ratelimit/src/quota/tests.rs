@@ -3,6 +3,7 @@ mod limits;
 mod mid_stream;
 mod overrides;
 mod service;
+mod settles;
 mod telling;
 mod unreadable;
 

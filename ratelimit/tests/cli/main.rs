@@ -59,7 +59,11 @@ fn what_cannot_start_says_so_in_one_line() {
     refuses(&redis("hunter2"), &["Redis URL cannot be read"]);
     let with = |more: &[&'static str]| [["serve", "--policy", policy].as_slice(), &free, more].concat();
     refuses(&with(&["--events", "stdout"]), &["--events needs --events-key"]);
-    refuses(&with(&["--events", "file:/no/such/file", "--events-key", "hunter2"]), &["/no/such/file"]);
+    refuses(&with(&["--events", "stdout", "--events-key", "hunter2"]), &["--events-key is too short"]);
+    refuses(
+        &with(&["--events", "file:/no/such/file", "--events-key", "hunter2-hunter2-"]),
+        &["/no/such/file"],
+    );
     let tls = ["--store", "redis", "--redis-url", "rediss://127.0.0.1:1", "--redis-cert"];
     refuses(&with(&[&tls[..], &["/dev/null"]].concat()), &["--redis-key"]);
     refuses(&with(&[&tls[..], &["/no/such", "--redis-key", "/no/such"]].concat()), &["/no/such"]);

@@ -125,7 +125,7 @@ fn follows_sighup_and_writes_usage_events() {
     let policy = |version: &str| std::fs::write(path("policy.yaml"), format!("version: {version}{POLICY}"));
     policy("\"1\"").unwrap();
     let settings = format!(
-        "{SERVICE}policy: {}\npolicy-poll-ms: 0\nevents: file:{}\nevents-key: hunter2\n",
+        "{SERVICE}policy: {}\npolicy-poll-ms: 0\nevents: file:{}\nevents-key: hunter2-hunter2-hunter2\n",
         shown("policy.yaml"),
         shown("usage.jsonl")
     );

@@ -5,7 +5,7 @@ use super::*;
 use crate::store::tests::eventually;
 use serde_json::json;
 
-fn priced(limits: &str, price: &str) -> String {
+pub fn priced(limits: &str, price: &str) -> String {
     format!(
         r#"
 version: "1"

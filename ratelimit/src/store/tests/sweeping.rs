@@ -205,7 +205,7 @@ async fn where_an_event_cannot_be_kept_nothing_changes() {
     let before = server.dump();
     let tell = |_: usize, _: &Closed| Some("told".to_owned());
     let refused = fixture.store.settle(&[settlement(2, used(3))], &tell, TIME).await;
-    assert!(matches!(&refused[..], [Err(StoreError::Refused(_))]), "{refused:?}");
+    assert!(matches!(&refused[..], [Err(StoreError::Format)]), "{refused:?}");
     fixture.clock.set(T0 + RECORD_MS + MINUTE);
     let alone_for = Duration::from_millis(1);
     let sweep =
