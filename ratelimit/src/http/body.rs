@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
 use super::{Api, ApiError, json};
-use crate::metrics::Overload;
+use crate::metrics::RefusedCall;
 use crate::quota::Quota;
 use crate::subject::is_address;
 
@@ -26,7 +26,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let read = read(request, api.body_time).await;
         if matches!(&read, Err(error) if error.status == StatusCode::REQUEST_TIMEOUT) {
-            api.quota.telemetry().metrics.refused_call(Overload::SlowBody);
+            api.quota.telemetry().metrics.refused_call(RefusedCall::SlowBody);
         }
         read
     }

@@ -44,11 +44,17 @@ label_values! {
 
 label_values! {
     /// Why a call was not carried out.
-    Overload {
+    RefusedCall {
         /// As many calls as may be were being answered.
         Calls => "calls",
         /// Its body did not come in time.
         SlowBody => "slow_body",
+        /// Its body is larger than it may be.
+        TooLarge => "too_large",
+        /// It cannot be understood.
+        Malformed => "malformed",
+        /// It has not brought the token.
+        Unauthorized => "unauthorized",
     }
 }
 
@@ -114,8 +120,8 @@ pub struct StoreLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OverloadLabels {
-    pub cause: Overload,
+pub struct RefusedCallLabels {
+    pub cause: RefusedCall,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

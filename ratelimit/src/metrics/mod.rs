@@ -21,10 +21,10 @@ use prometheus_client::registry::Registry;
 use tokengate_api::{Decision, Outcome, ReserveResponse, SettleStatus, Usage};
 
 use labels::{
-    DecisionLabels, EventLabels, LimitLabels, OverloadLabels, PolicyLabels, ReloadLabels, SettleLabels,
+    DecisionLabels, EventLabels, LimitLabels, PolicyLabels, RefusedCallLabels, ReloadLabels, SettleLabels,
     StoreLabels, TokenLabels, UnsettledLabels,
 };
-pub use labels::{EventOutcome, Overload, ReloadOutcome, StoreCall, StoreOutcome};
+pub use labels::{EventOutcome, RefusedCall, ReloadOutcome, StoreCall, StoreOutcome};
 pub use timed_store::TimedStore;
 
 /// The `Content-Type` of [`Metrics::text`].
@@ -46,7 +46,7 @@ pub struct Metrics {
     lapsed_tokens: Counter,
     store_seconds: Histograms<StoreLabels>,
     calls_in_flight: Gauge,
-    refused_calls: Family<OverloadLabels, Counter>,
+    refused_calls: Family<RefusedCallLabels, Counter>,
     connections: Gauge,
     policy: Family<PolicyLabels, Gauge>,
     policy_reloads: Family<ReloadLabels, Counter>,
@@ -152,8 +152,8 @@ impl Metrics {
     }
 
     /// A call was refused before it was read.
-    pub fn refused_call(&self, cause: Overload) {
-        self.refused_calls.get_or_create(&OverloadLabels { cause }).inc();
+    pub fn refused_call(&self, cause: RefusedCall) {
+        self.refused_calls.get_or_create(&RefusedCallLabels { cause }).inc();
     }
 
     /// This policy is in force now.

@@ -7,8 +7,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokengate_api::SettleStatus;
 
-use super::labels::{self, BuildLabels, EventLabels, OverloadLabels, ReloadLabels, UnsettledLabels};
-use super::{EventOutcome, Metrics, Overload, ReloadOutcome};
+use super::labels::{self, BuildLabels, EventLabels, RefusedCallLabels, ReloadLabels, UnsettledLabels};
+use super::{EventOutcome, Metrics, RefusedCall, ReloadOutcome};
 use crate::{GIT_HASH, VERSION};
 
 /// From a tenth of a millisecond to the longest a filter waits.
@@ -135,8 +135,8 @@ impl Default for Metrics {
 impl Metrics {
     /// A rate can only be seen of a counter that was there before it first counted.
     fn begin_at_zero(&self) {
-        for cause in Overload::ALL.iter().copied() {
-            self.refused_calls.get_or_create(&OverloadLabels { cause }).inc_by(0);
+        for cause in RefusedCall::ALL.iter().copied() {
+            self.refused_calls.get_or_create(&RefusedCallLabels { cause }).inc_by(0);
         }
         for outcome in ReloadOutcome::ALL.iter().copied() {
             self.policy_reloads.get_or_create(&ReloadLabels { outcome }).inc_by(0);

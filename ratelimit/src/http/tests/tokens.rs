@@ -27,6 +27,26 @@ async fn a_token_is_asked_for_when_there_is_one() {
     assert!(Token::new("").is_none());
 }
 
+/// Whoever misses that filters are refused finds it in the metrics.
+#[tokio::test]
+async fn calls_whose_fault_is_their_own_are_counted() {
+    let server = start(Setup { token: Some("s3cret"), ..Setup::default() }).await;
+    let large = vec![b' '; Bounds::default().body_bytes + 1];
+    for (value, body, status) in [
+        ("Bearer other", b"{}".to_vec(), StatusCode::UNAUTHORIZED),
+        ("Bearer s3cret", b"{}".to_vec(), StatusCode::BAD_REQUEST),
+        ("Bearer s3cret", large, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let mut request = request(Method::POST, "/v1/reserve", body);
+        request.headers_mut().insert("authorization", value.parse().unwrap());
+        assert_eq!(send(server.api, false, request).await.0, status);
+    }
+    let metrics = server.metrics();
+    for cause in ["unauthorized", "malformed", "too_large"] {
+        assert!(metrics.contains(&format!("refused_calls_total{{cause=\"{cause}\"}} 1\n")), "{metrics}");
+    }
+}
+
 #[tokio::test]
 async fn operators_have_a_token_of_their_own() {
     let setup = Setup { token: Some("filters"), admin_token: Some("operators"), ..Setup::default() };
