@@ -13,6 +13,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_IN_TEST ?= --iterations 3000 --seed 1
 # What is built in only by feature.
 VOCABULARIES := llama3,qwen2,deepseek_v3,mistral
+# What of it `make build` builds in.
+FEATURES ?=
 # What `make soak` sends.
 export REQUESTS ?= 10000
 export CONCURRENCY ?= 16
@@ -58,6 +60,9 @@ help: ## Show this
 	@echo '  FUZZ_SECONDS=$(FUZZ_SECONDS)         of fuzzing for each target'
 	@echo '  REQUESTS=$(REQUESTS)          to send, by CONCURRENCY=$(CONCURRENCY) callers; SEED= repeats a run'
 	@echo
+	@echo 'Variable of make build:'
+	@echo '  FEATURES=               more vocabularies: $(VOCABULARIES)'
+	@echo
 	@echo 'Variable of make doctor:'
 	@echo '  CONFIG=$(CONFIG)       the Envoy configuration to check'
 
@@ -70,7 +75,7 @@ demo: ## Install what is missing, start everything, print two curl commands; Ctr
 
 build: ## Build the filter (wasm, release) and the quota service
 	@scripts/setup demo
-	scripts/build-wasm
+	scripts/build-wasm $(if $(FEATURES),--features $(FEATURES))
 	cargo build -q --release -p tokengate-ratelimit
 	@ls -l target/wasm32-wasip1/release/tokengate.wasm target/release/tokengate-ratelimit
 
@@ -85,14 +90,18 @@ test: ## Install what is missing and run every test
 	@$(MAKE) unit
 	@$(MAKE) e2e
 
+# Of the benchmarks' own packages what can break when something here changes; the other counters cannot.
 lint: ## Formatting, and clippy with warnings denied
 	cargo fmt --all --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
+	cargo clippy -q -p tokengate --all-targets --features $(VOCABULARIES) -- -D warnings
+	cargo clippy -q --manifest-path bench/service/Cargo.toml -- -D warnings
+	cargo clippy -q --manifest-path bench/tokens/Cargo.toml --lib --features tokengate -- -D warnings
 	scripts/build-wasm --check
 
 unit: ## Unit tests, the stores' tests on memory and a real Redis, and a little fuzzing
 	cargo test -q --workspace
-	cargo test -q -p tokengate --lib --features llama3 tokenizer::tests
+	cargo test -q -p tokengate --lib --features $(VOCABULARIES) -- tokenizer:: models::
 	$(call fuzz,$(FUZZ_IN_TEST))
 
 fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ_SECONDS for each target
@@ -100,23 +109,26 @@ fuzz: ## Feed requests, streams, answers and configurations with mutations, FUZZ
 
 e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both ways of holding a request
 	scripts/build-wasm --trap
+	scripts/build-wasm --vocabularies
 	scripts/build-wasm
-	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream -p tokengate --bins --examples
+	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream --bins
+	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) -m pytest tests -q -n 2
 	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py
 
 soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
 	@scripts/setup test
 	scripts/build-wasm
-	cargo build -q -p tokengate-ratelimit -p tokengate --bins --examples
+	cargo build -q -p tokengate-ratelimit --bins
+	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) tests/soak.py
 
 proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
 	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)
 
-proof-vocabularies: ## Test llama3, qwen2, deepseek_v3 and mistral and compare 200 MB of their counts with tiktoken (MEGABYTES=, SEED=)
-	cargo test -q -p tokengate --lib --features $(VOCABULARIES) tokenizer::
-	cargo run -q --release --example proof_tokens --features $(VOCABULARIES) -- $(or $(MEGABYTES),200) $(or $(SEED),1)
+proof-vocabularies: ## The same for a build with llama3, qwen2, deepseek_v3 and mistral, theirs with tiktoken (MEGABYTES=, SEED=)
+	cargo test -q -p tokengate --lib --features $(VOCABULARIES) -- tokenizer:: models::
+	cargo run -q --release --example proof_tokens --features $(VOCABULARIES) -- $(or $(MEGABYTES),300) $(or $(SEED),1)
 
 bench-tokens: ## Measure the token counter beside three others, in V8 and natively
 	bench/tokens/run

@@ -1,5 +1,5 @@
-//! Compares the filter's count with tiktoken-rs's on made-up texts, and on files if any are named. With features
-//! that build in more vocabularies, these are compared with tiktoken instead.
+//! Compares the filter's count with tiktoken-rs's on made-up texts, and on files if any are named; that of the
+//! vocabularies which are built in by feature with tiktoken's.
 //!
 //!     cargo run --release --example proof_tokens [--features llama3,…] -- [megabytes] [seed] [file…]
 

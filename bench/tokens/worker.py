@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small requests on an Envoy with one worker, while another client sends hostile prompts of 1 MB.
 
-    worker.py NAME=WASM…       (SECONDS=, of each run; ROUNDS=)
+    worker.py NAME=WASM…       (SECONDS=, of each run; ROUNDS=; KINDS=, of prompts, parted by commas; SIZE=, of each)
 
 The filters take turns. The small requests go to a provider and back, one after the other; the hostile ones are
 counted and then refused. Prints milliseconds. Needs what the end-to-end tests need: `make e2e` builds it.
@@ -17,6 +17,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -31,19 +32,25 @@ from harness.service import quota_service  # noqa: E402
 SECONDS = float(os.environ.get("SECONDS", 10))
 ROUNDS = int(os.environ.get("ROUNDS", 2))
 PAUSE_S = 0.005
-SIZE = 1_000_000
+SIZE = int(os.environ.get("SIZE", 1_000_000))
 
 rng = random.Random(1)
-HOSTILE = {
+LETTERS = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=SIZE))
+# Contents of a message.
+HOSTILE: dict[str, Any] = {
     "none": None,
     "random words": " ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(SIZE // 5))[:SIZE],
-    "random letters": "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=SIZE)),
+    "random letters": LETTERS,
     "spaces before letters": (" " * 126 + "x") * (SIZE // 127),
+    # Read again when its end is there.
+    "type last": [{"text": LETTERS, "type": "text"}],
+    "numbers": [1] * (SIZE // 3),
 }
+CHOSEN = os.environ.get("KINDS", ",".join(HOSTILE)).split(",")
 
 
-def send_hostile(port: int, tenant: Tenant, text: str, stop: "mp.synchronize.Event", counted: "mp.Queue[int]") -> None:
-    body = chat.encode(chat.body(messages=[{"role": "user", "content": text}]))
+def send_hostile(port: int, tenant: Tenant, content: Any, stop: "mp.synchronize.Event", counted: "mp.Queue[int]") -> None:
+    body = chat.encode(chat.body(messages=[{"role": "user", "content": content}]))
     request = http1.encode("POST", chat.PATH, [tenant.bearer, ("connection", "close")], body)
     done = 0
     while not stop.is_set():
@@ -70,12 +77,12 @@ def measure(port: int, tenant: Tenant, seconds: float) -> list[float]:
     return found
 
 
-def run(port: int, small: Tenant, hostile: Tenant, text: str | None) -> tuple[list[float], float]:
+def run(port: int, small: Tenant, hostile: Tenant, content: Any) -> tuple[list[float], float]:
     measure(port, small, 0.5)
-    if text is None:
+    if content is None:
         return measure(port, small, SECONDS), 0.0
     stop, counted = mp.Event(), mp.Queue()
-    sender = mp.Process(target=send_hostile, args=(port, hostile, text, stop, counted))
+    sender = mp.Process(target=send_hostile, args=(port, hostile, content, stop, counted))
     sender.start()
     try:
         time.sleep(0.3)
@@ -114,15 +121,15 @@ def main() -> None:
             closing.callback(envoys[name].stop)
             envoys[name].wait_for_models()
         for _ in range(ROUNDS):
-            for kind, text in HOSTILE.items():
+            for kind in CHOSEN:
                 for name, envoy in envoys.items():
                     small, tiny = policy.fresh_tenant("roomy"), policy.fresh_tenant("tiny")
-                    found, rate = run(envoy.port, small, tiny, text)
+                    found, rate = run(envoy.port, small, tiny, HOSTILE[kind])
                     latencies.setdefault((kind, name), []).extend(found)
                     rates.setdefault((kind, name), []).append(rate)
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     print(f"{os.cpu_count()} cores of {cpu}, {platform.system()}")
-    print("| beside 1 MB prompts of | filter | p50 ms | p99 ms | longest ms | prompts a second |\n|---|---|---|---|---|---|")
+    print("| beside prompts of | filter | p50 ms | p99 ms | longest ms | prompts a second |\n|---|---|---|---|---|---|")
     for (kind, name), found in latencies.items():
         rate = sum(rates[kind, name]) / len(rates[kind, name])
         numbers = [f"{value:.1f}" for value in (quantile(found, 0.5), quantile(found, 0.99), max(found), rate)]

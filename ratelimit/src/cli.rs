@@ -9,7 +9,8 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use args::ServeArgs;
@@ -49,11 +50,7 @@ pub fn run() -> ExitCode {
     let parsed =
         config_file::matches(Cli::command(), &arguments).and_then(|m| Ok(Cli::from_arg_matches(&m)?.command));
     let outcome = match parsed {
-        Ok(Command::Openapi) => {
-            // A reader who has seen enough may leave.
-            let _ = writeln!(std::io::stdout(), "{:#}", *crate::openapi::DOCUMENT);
-            Ok(())
-        }
+        Ok(Command::Openapi) => print(format_args!("{:#}", *crate::openapi::DOCUMENT)),
         Ok(Command::Check(args)) => check::check(&args),
         Ok(Command::Serve(args)) => serve::serve(*args).map_err(|error| error.to_string()),
         Err(ArgumentsError::Clap(error)) => error.exit(),
@@ -62,8 +59,21 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("tokengate-ratelimit: {message}");
+            complain(format_args!("tokengate-ratelimit: {message}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// One piece of what was asked for. A reader who has seen enough may leave; half of it on a full disk is a failure.
+fn print(text: impl Display) -> Result<(), String> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("standard output: {error}")),
+        _ => Ok(()),
+    }
+}
+
+/// One line on stderr. Where that cannot be written, nobody can be told.
+fn complain(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

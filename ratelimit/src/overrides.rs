@@ -41,7 +41,14 @@ impl Override {
 
 /// All overrides as they were last read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Overrides(BTreeMap<Tag, Override>);
+pub struct Overrides(BTreeMap<Tag, Noted>);
+
+/// An override and the store's note of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Noted {
+    set: Override,
+    text: String,
+}
 
 impl Overrides {
     /// From the store's notes. What is none of ours is left alone.
@@ -49,8 +56,9 @@ impl Overrides {
         let mut read = BTreeMap::new();
         for note in notes {
             match serde_json::from_str::<Override>(note) {
-                Ok(one) => {
-                    read.insert(Override::name(&one.tenant, &one.limit), one);
+                Ok(set) => {
+                    let name = Override::name(&set.tenant, &set.limit);
+                    read.insert(name, Noted { set, text: note.clone() });
                 }
                 Err(_) => {
                     if let Some(unsaid) = UNREADABLE.say() {
@@ -67,17 +75,20 @@ impl Overrides {
         if self.0.is_empty() {
             return None;
         }
-        self.0.get(&Override::name(tenant, limit)).filter(|one| one.until > now_ms)
+        self.0.get(&Override::name(tenant, limit)).map(|noted| &noted.set).filter(|one| one.until > now_ms)
     }
 
     pub fn in_force(&self, now_ms: u64) -> impl Iterator<Item = &Override> {
-        self.0.values().filter(move |one| one.until > now_ms)
+        self.0.values().map(|noted| &noted.set).filter(move |one| one.until > now_ms)
     }
 
-    /// Names of those that nobody will miss.
-    pub fn forgotten(&self, now_ms: u64) -> impl Iterator<Item = Tag> {
+    /// Names and notes of those that nobody will miss.
+    pub fn forgotten(&self, now_ms: u64) -> impl Iterator<Item = (Tag, &str)> {
         let over = move |one: &Override| one.until.saturating_add(FORGOTTEN_AFTER_MS) < now_ms;
-        self.0.iter().filter(move |(_, one)| over(one)).map(|(name, _)| *name)
+        self.0
+            .iter()
+            .filter(move |(_, noted)| over(&noted.set))
+            .map(|(name, noted)| (*name, noted.text.as_str()))
     }
 }
 

@@ -1,11 +1,14 @@
 //! The service itself, without HTTP: policy, store and clock put together.
 
+mod amount;
 mod explain;
 mod extend;
+mod holds;
 mod operate;
 mod overriding;
 mod reserve;
 mod settle;
+pub mod sweep;
 mod target;
 
 #[cfg(test)]
@@ -16,9 +19,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
+pub use holds::{HoldsAnswer, MOST_HOLDS};
 pub use operate::{
-    CorrectionAnswer, CorrectionRequest, HoldsAnswer, MOST_HOLDS, OperateError, ResetAnswer, ResetRequest,
-    TopUpAnswer, TopUpRequest,
+    CorrectionAnswer, CorrectionRequest, OperateError, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 pub use overriding::{OverrideRequest, OverridesAnswer};
 pub use settle::SettleError;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::quiet::Quiet;
-use crate::store::{Settlement, Store};
+use crate::store::{Lifetimes, Settlement, Store};
 
 /// The oldest goes when there are more: its hold, if there is one, stays charged.
 const MOST: usize = 65_536;
@@ -74,7 +74,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// Whether the store took a batch.
+    /// Whether the store took some of them, or nothing is left.
     async fn send_some(&self, store: &dyn Store) -> bool {
         let taken: Vec<_> = {
             let mut waiting = self.waiting();
@@ -87,23 +87,31 @@ impl ReleaseQueue {
             Settlement { queued_ms, ..settlement.clone() }
         };
         let batch: Vec<_> = taken.iter().map(aged).collect();
-        let answers = store.settle(&batch, TIME_PER_BATCH).await;
+        // Nobody was let through: there is nothing to tell.
+        let answers = store.settle(&batch, &|_, _| None, TIME_PER_BATCH).await;
         let mut closed = 0usize;
-        let mut again = VecDeque::new();
+        let mut again = Vec::new();
+        // Afterwards there is no record left that could be closed.
+        let in_time = |since: &Instant| since.elapsed() < Lifetimes::default().record;
         for (entry, answer) in taken.into_iter().zip(answers) {
             match answer {
                 Ok(_) => closed += 1,
-                Err(_) => again.push_back(entry),
+                Err(_) if in_time(&entry.0) => again.push(entry),
+                Err(error) => {
+                    if let Some(unsaid) = DROPPED.say() {
+                        let id = &entry.1.id;
+                        warn!(%id, %error, unsaid, "a release was refused for too long: it is dropped");
+                    }
+                }
             }
         }
         if closed > 0 {
             info!(closed, "released reserves that had no answer");
         }
-        let done = again.is_empty();
-        let mut waiting = self.waiting();
-        again.append(&mut waiting);
-        *waiting = again;
+        let progress = closed > 0 || again.is_empty();
+        // At the end: one that cannot be read must not keep the others waiting.
+        self.waiting().extend(again);
         self.0.sending.store(false, Ordering::SeqCst);
-        done
+        progress
     }
 }

@@ -42,13 +42,36 @@ pub fn plan_request(
     request: &ReserveRequest,
     now_ms: u64,
 ) -> Result<RequestPlan, Reason> {
+    plan(policy, overrides, request, now_ms, true)
+}
+
+/// The same for a request that was let through without being asked about: it is charged, whatever its plan contains.
+///
+/// # Errors
+/// The caller or the model is unknown: then nobody knows what to charge.
+pub fn plan_booking(
+    policy: &Policy,
+    overrides: &Overrides,
+    request: &ReserveRequest,
+    now_ms: u64,
+) -> Result<RequestPlan, Reason> {
+    plan(policy, overrides, request, now_ms, false)
+}
+
+fn plan(
+    policy: &Policy,
+    overrides: &Overrides,
+    request: &ReserveRequest,
+    now_ms: u64,
+    is_asked: bool,
+) -> Result<RequestPlan, Reason> {
     let Who { identity, key } = Who::of(policy, request)?;
     let plan = policy.plans.get(&identity.plan).ok_or(Reason::InvalidIdentity)?;
     let model = match request.model.as_deref() {
         None => None,
         Some(raw) => {
             let (index, model) = policy.model(raw).ok_or(Reason::ModelNotFound)?;
-            if !plan.models.contains(&index) {
+            if is_asked && !plan.models.contains(&index) {
                 return Err(Reason::ModelNotAllowed);
             }
             Some(model)

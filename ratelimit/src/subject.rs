@@ -131,6 +131,11 @@ pub fn amount_for(
     Some(overrides.find(tenant, &limit.name, now_ms).map_or(amount, |one| one.amount))
 }
 
+/// Whether a text is an address, without a port.
+pub fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
 /// An address as it is counted: IPv6 by its /64, of which one customer has at least one. What is no address
 /// stands for itself.
 fn network(text: &str) -> Cow<'_, str> {

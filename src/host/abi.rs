@@ -275,3 +275,8 @@ pub fn call(cluster: &str, headers: &[(&str, &str)], body: Option<&[u8]>, timeou
     let timeout = Duration::from_millis(u64::from(timeout_ms.max(1)));
     proxy_wasm::hostcalls::dispatch_http_call(cluster, headers.to_vec(), body, Vec::new(), timeout).ok()
 }
+
+/// Bytes of the request that Envoy has received, those of the headers as they are now included.
+pub fn received() -> Option<i64> {
+    integer_property(&["request", "total_size"])
+}

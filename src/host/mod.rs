@@ -8,6 +8,8 @@ mod http;
 mod metrics;
 mod random;
 mod root;
+mod running;
+mod shared;
 
 use proxy_wasm::traits::RootContext;
 use proxy_wasm::types::LogLevel;

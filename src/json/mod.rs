@@ -5,4 +5,4 @@ pub mod scan;
 mod unescape;
 pub mod walk;
 
-pub use object::{Member, elements, members, number, text};
+pub use object::{Member, elements, is_array_of_objects, members, members_named, number, text};

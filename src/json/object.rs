@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// One member of an object, as it stands in the text.
@@ -31,6 +31,43 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, serde_json::Error> {
     let start = text.as_ptr() as usize;
     let place = |raw: &str| (raw.as_ptr() as usize).saturating_sub(start);
     Ok(pairs.into_iter().map(|(key, raw)| Member { key, raw: raw.get(), offset: place(raw.get()) }).collect())
+}
+
+/// The members of these names of the object that is the whole text, in order, up to two of each. What a hostile
+/// object has besides takes no memory.
+pub fn members_named<'a>(
+    text: &'a str,
+    names: &[&'static str],
+) -> Result<Vec<Member<'a>>, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let pairs = json.deserialize_map(Named(names))?;
+    json.end()?;
+    let start = text.as_ptr() as usize;
+    let place = |raw: &str| (raw.as_ptr() as usize).saturating_sub(start);
+    let member = |(name, raw): (&str, &'a RawValue)| {
+        let raw = raw.get();
+        Member { key: name.to_owned(), raw, offset: place(raw) }
+    };
+    Ok(pairs.into_iter().map(member).collect())
+}
+
+/// Whether the text, which is JSON, is an array of nothing but objects; `None` where it is no array.
+pub fn is_array_of_objects(text: &str) -> Option<bool> {
+    struct Objects;
+    impl<'de> Visitor<'de> for Objects {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut are_objects = true;
+            while let Some(raw) = seq.next_element::<&'de RawValue>()? {
+                are_objects &= raw.get().starts_with('{');
+            }
+            Ok(are_objects)
+        }
+    }
+    serde_json::Deserializer::from_str(text).deserialize_seq(Objects).ok()
 }
 
 /// The raw values of the array that is the whole text.
@@ -92,6 +129,51 @@ impl<'de> Visitor<'de> for Pairs {
     }
 }
 
+struct Named<'n>(&'n [&'static str]);
+
+impl<'de> Visitor<'de> for Named<'_> {
+    type Value = Vec<(&'static str, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut pairs: Self::Value = Vec::new();
+        while let Some(name) = map.next_key_seed(OneOf(self.0))? {
+            let is_kept = |name: &&str| pairs.iter().filter(|(kept, _)| kept == name).count() < 2;
+            match name.filter(is_kept) {
+                Some(name) => pairs.push((name, map.next_value()?)),
+                None => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+/// The one of these names that a key is.
+struct OneOf<'n>(&'n [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for OneOf<'_> {
+    type Value = Option<&'static str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl Visitor<'_> for OneOf<'_> {
+    type Value = Option<&'static str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+        Ok(self.0.iter().copied().find(|name| name.as_bytes() == bytes))
+    }
+}
+
 /// A string read as bytes, the one way in which serde_json accepts lone surrogates: it gives them in the
 /// three-byte form that UTF-8 forbids.
 struct Text;
@@ -148,12 +230,49 @@ mod tests {
     }
 
     #[test]
+    fn members_by_name_are_those_of_all() {
+        let body = "{ \"x\":[{\"a\":1}], \"\\u0061\" : [1, 2] ,\"\\ud800\":\"\\udc00\",\"b\":null,\"a\":2 , \"a\":3}";
+        let all: Vec<_> =
+            members(body).unwrap().into_iter().filter(|m| ["a", "b"].contains(&m.key.as_str())).collect();
+        assert_eq!(members_named(body, &["b", "a"]).unwrap(), all[..3]);
+        assert_eq!(members_named(body, &[]).unwrap(), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_an_object_is_one_by_name_too(text in r#"\{("[ab]":([1a"\[\]{},:\\ ]{0,8}|null|"[b\\]{0,3}"),?){0,5}\}"#) {
+            let named = members_named(&text, &["a"]).ok();
+            let all = members(&text).ok();
+            let first = all.map(|all| all.into_iter().filter(|member| member.key == "a").take(2).collect::<Vec<_>>());
+            proptest::prop_assert_eq!(named, first);
+        }
+    }
+
+    #[test]
+    fn arrays_of_objects() {
+        for (text, is_one) in [
+            ("[]", Some(true)),
+            ("[ {} , {\"a\":[1]}]", Some(true)),
+            ("[{},null]", Some(false)),
+            ("[[{}]]", Some(false)),
+            ("[\"{\"]", Some(false)),
+            ("{}", None),
+            ("\"[\"", None),
+            ("1", None),
+        ] {
+            assert_eq!(is_array_of_objects(text), is_one, "{text}");
+        }
+    }
+
+    #[test]
     fn only_a_whole_object_is_one() {
         for bad in ["", "[]", "{} x", "\u{feff}{}", "{\"a\":}", "{\"a\":\"\u{1}\"}", "{a:1}", "null"] {
-            assert!(members(bad).is_err(), "{bad:?}");
+            assert!(members(bad).is_err() && members_named(bad, &["a"]).is_err(), "{bad:?}");
         }
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(members(&deep).unwrap()[0].raw.len(), 20_000);
+        assert_eq!(members_named(&deep, &["a"]).unwrap()[0].raw.len(), 20_000);
+        assert!(members_named(&deep, &[]).is_ok());
     }
 
     #[test]

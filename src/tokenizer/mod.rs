@@ -27,6 +27,8 @@ mod work;
 
 pub use chat::{MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD};
 pub use joined::Joined;
+#[cfg(test)]
+pub use work::steps_of;
 
 use merge::{Scratch, count_piece};
 use vocabulary::Vocabulary;

@@ -36,9 +36,11 @@ macro_rules! tiktoken {
     };
 }
 
-/// Of those asked for by feature only these, if there are any: the others are tested without it.
+/// One for each encoding that is built in.
 pub fn oracles() -> Vec<Oracle> {
-    let more = vec![
+    vec![
+        tiktoken_rs!(O200kBase, o200k_base_singleton, 0..199_998),
+        tiktoken_rs!(Cl100kBase, cl100k_base_singleton, 0..100_256),
         #[cfg(feature = "llama3")]
         tiktoken!(Llama3, "llama3", 0..128_000),
         #[cfg(feature = "qwen2")]
@@ -47,12 +49,5 @@ pub fn oracles() -> Vec<Oracle> {
         tiktoken!(DeepSeekV3, "deepseek_v3", 3..128_000),
         #[cfg(feature = "mistral")]
         tiktoken!(Mistral, "mistral_v3", 1_000..131_072),
-    ];
-    if !more.is_empty() {
-        return more;
-    }
-    vec![
-        tiktoken_rs!(O200kBase, o200k_base_singleton, 0..199_998),
-        tiktoken_rs!(Cl100kBase, cl100k_base_singleton, 0..100_256),
     ]
 }

@@ -1,4 +1,4 @@
-"""Token counts made independently of the filter: tiktoken-rs as a native program, chat framing in Python.
+"""Token counts made independently of the filter: tiktoken-rs and tiktoken as a native program, chat framing in Python.
 
 Framing: openai-cookbook, "How to count tokens with tiktoken": 3 per message, 1 per name, 3 for the reply.
 """
@@ -24,8 +24,9 @@ class Oracle:
         )
 
     def text(self, text: str, model: str = "gpt-4o") -> int:
+        """By the model's encoding, or by the one that is named instead."""
         assert self._child.stdin and self._child.stdout
-        line = json.dumps({"encoding": ENCODINGS[model], "text": text})
+        line = json.dumps({"encoding": ENCODINGS.get(model, model), "text": text})
         with self._lock:
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()

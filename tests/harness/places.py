@@ -40,5 +40,9 @@ def trap() -> Path:
     return _named_or_newest("TOKENGATE_TRAP", "target/trap/tokengate.wasm")
 
 
+def vocabularies() -> Path:
+    return _named_or_newest("TOKENGATE_VOCABULARIES", "target/vocabularies/tokengate.wasm")
+
+
 def redis() -> str:
     return os.environ.get("REDIS_SERVER", "redis-server")

@@ -33,6 +33,10 @@ class Proxy:
     def accept(self) -> None:
         self._thread.run(self._listen())
 
+    def turn_to(self, target: int) -> None:
+        """New connections go to another service."""
+        self._target = target
+
     def stop(self) -> None:
         self._thread.run(self._close())
         self._thread.stop()

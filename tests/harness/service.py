@@ -6,7 +6,7 @@ import signal
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,13 @@ class Bucket:
 
 
 class Service:
-    def __init__(self, policy: Path, folder: Path, redis_url: str | None = None) -> None:
+    def __init__(
+        self, policy: Path, folder: Path, redis_url: str | None = None, options: Sequence[str] = ()
+    ) -> None:
         self.port, self.admin_port, self.policy = free_port(), free_port(), policy
         store = ["--store", "redis", "--redis-url", redis_url] if redis_url else ["--store", "memory"]
         listen = ["--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"]
-        command = [str(places.ratelimit()), "serve", "--policy", str(policy), *listen, *store]
+        command = [str(places.ratelimit()), "serve", "--policy", str(policy), *listen, *store, *options]
         self._process = Process(command, folder / "ratelimit.log", os.environ, folder)
         self._process.wait_until(self._ready)
 
@@ -73,6 +75,11 @@ class Service:
     def stop(self) -> None:
         self._process.stop()
 
+    def kill(self) -> None:
+        """Ends it before it can do anything about that."""
+        self._process.signal(signal.SIGKILL)
+        self._process.stop()
+
     def _ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=1) as answer:
@@ -82,8 +89,10 @@ class Service:
 
 
 @contextmanager
-def quota_service(policy: Policy, folder: Path, redis_url: str | None = None) -> Iterator[Service]:
-    service = Service(policy.write(folder / "policy.yaml"), folder, redis_url)
+def quota_service(
+    policy: Policy, folder: Path, redis_url: str | None = None, options: Sequence[str] = ()
+) -> Iterator[Service]:
+    service = Service(policy.write(folder / "policy.yaml"), folder, redis_url, options)
     try:
         yield service
     finally:

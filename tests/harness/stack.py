@@ -1,6 +1,6 @@
 """Everything a test talks to, wired together and started: client → Envoy → upstream, Envoy → quota service."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,7 @@ def running(
     edit: Callable[[Config], None] = lambda config: None,
     checked: bool = True,
     policy: Policy | None = None,
+    service_options: Sequence[str] = (),
 ) -> Iterator[Stack]:
     """A stack with the real quota service. Leaving it checks every Envoy, unless its filter is meant to fail."""
     with ExitStack() as closing:
@@ -136,7 +137,7 @@ def running(
         store = Redis(folder) if redis else None
         if store:
             closing.callback(store.stop)
-        service = closing.enter_context(quota_service(policy, folder, store.url if store else None))
+        service = closing.enter_context(quota_service(policy, folder, store.url if store else None, service_options))
         proxy = Proxy(service.port)
         closing.callback(proxy.stop)
         started = []

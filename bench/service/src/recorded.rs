@@ -43,7 +43,7 @@ impl Recorded {
         let first = arguments(&settle)?;
         let record = settle.get(first + 1).ok_or("a settle without a record")?;
         let mut marks = Vec::new();
-        for (number, (key, argument)) in settle[KEYS + 2..first].iter().zip(&settle[first + 5..]).enumerate()
+        for (number, (key, argument)) in settle[KEYS + 3..first].iter().zip(&settle[first + 7..]).enumerate()
         {
             let length = mark_length(argument);
             let charge = hold.charges.iter().find(|charge| {
@@ -58,7 +58,7 @@ impl Recorded {
             if record[at..at + length] != argument[argument.len() - length..] {
                 return Err("a mark is not where it was looked for".into());
             }
-            marks.push(Mark { word: first + 5 + number, at, length });
+            marks.push(Mark { word: first + 7 + number, at, length });
         }
         let id = hold.id.as_str().to_owned();
         Ok(Self { reserve, settle, id, marks })

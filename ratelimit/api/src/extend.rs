@@ -41,7 +41,7 @@ pub struct ExtendResult {
 #[serde(rename_all = "snake_case")]
 pub enum ExtendStatus {
     Allow,
-    /// It does not fit; nothing changed.
+    /// It does not fit, or what is held cannot be read; nothing changed.
     Deny,
     /// There is no such open reservation.
     Unknown,

@@ -69,6 +69,7 @@ pub async fn set_override(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OverrideQuery {
     tenant: String,
     limit: String,
@@ -78,11 +79,13 @@ pub async fn remove_override(
     State(quota): State<Arc<Quota>>,
     query: Result<Query<OverrideQuery>, QueryRejection>,
 ) -> Result<Json<OverridesAnswer>, ApiError> {
-    let Query(query) = query.map_err(|_| ApiError::bad("", "the query needs tenant and limit, once each"))?;
+    let Query(query) = query
+        .map_err(|_| ApiError::bad("", "the query needs tenant and limit, once each, and nothing else"))?;
     finished(async move { quota.remove_override(&query.tenant, &query.limit).await }).await
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HoldsQuery {
     tenant: String,
     most: Option<usize>,
@@ -95,8 +98,9 @@ pub async fn holds(
     State(quota): State<Arc<Quota>>,
     query: Result<Query<HoldsQuery>, QueryRejection>,
 ) -> Result<Json<HoldsAnswer>, ApiError> {
-    let Query(query) = query
-        .map_err(|_| ApiError::bad("", "the query needs tenant, and may have most, a number, once each"))?;
+    let Query(query) = query.map_err(|_| {
+        ApiError::bad("", "the query needs tenant, and may have most, a number, once each, and nothing else")
+    })?;
     let most = query.most.unwrap_or(HOLDS);
     if !(1..=MOST_HOLDS).contains(&most) {
         return Err(ApiError::bad("most", format!("must be 1 to {MOST_HOLDS}")));

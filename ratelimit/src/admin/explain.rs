@@ -8,8 +8,10 @@ use serde::Deserialize;
 
 use crate::http::ApiError;
 use crate::quota::{Asked, ExplainError, Explanation, Quota};
+use crate::subject::is_address;
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ExplainQuery {
     tenant: String,
     model: Option<String>,
@@ -26,9 +28,12 @@ pub async fn explain(
     let Query(query) = query.map_err(|_| {
         ApiError::bad(
             "",
-            "the query needs tenant, and may have model, plan, user, endpoint and ip, once each",
+            "the query needs tenant, and may have model, plan, user, endpoint and ip, once each, and nothing else",
         )
     })?;
+    if query.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
+        return Err(ApiError::bad("ip", "must be an address without a port"));
+    }
     let asked = Asked {
         tenant: &query.tenant,
         model: query.model.as_deref(),

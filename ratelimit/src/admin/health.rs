@@ -18,7 +18,7 @@ pub struct Version {
     pub policy_version: String,
 }
 
-/// Whether reserves can be decided.
+/// Whether the store answers.
 #[derive(Serialize, JsonSchema)]
 pub struct Ready {
     pub status: &'static str,
@@ -34,7 +34,7 @@ pub async fn version(State(quota): State<Arc<Quota>>) -> Json<Version> {
     })
 }
 
-/// The store answers, so reserves can be decided.
+/// The store answers. A full one does too: it refuses reserves and still settles, for which this instance is needed.
 pub async fn ready(State(quota): State<Arc<Quota>>) -> Result<Json<Ready>, ApiError> {
     if quota.ready().await {
         Ok(Json(Ready { status: "ready" }))

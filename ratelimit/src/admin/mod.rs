@@ -38,7 +38,7 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             .gives::<health::Version>("Which program runs, by which policy.")
             .open()
             .by(get(health::version)),
-        Operation::new(Method::GET, READY, "readyz", "The store answers, so reserves can be decided")
+        Operation::new(Method::GET, READY, "readyz", "The store answers")
             .gives::<health::Ready>("It does.")
             .open()
             .by(get(health::ready)),
@@ -56,7 +56,10 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
         )
         .query("tenant", true, "As the policy names it.")
         .query("model", false, "As the policy or a client names it; none: endpoints without a model.")
-        .query("plan", false, "Needed when the tenant has keys of several plans.")
+        .query("plan", false, "Needed when the tenant may have several plans.")
+        .query("user", false, "None: limits per user have one row for each key.")
+        .query("endpoint", false, "For limits per endpoint; none: `chat.completions`.")
+        .query("ip", false, "For limits per address.")
         .gives::<Explanation>("The limits with what is used, and the open holds.")
         .by(get(explain::explain)),
         Operation::new(

@@ -179,6 +179,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "TOKENGATE_REDIS_KEY", help_heading = "Store")]
     pub redis_key: Option<PathBuf>,
 
+    /// How often to look for holds that nobody settled, and for usage events that waited twice as long because an
+    /// instance ended before it could deliver them, in milliseconds. One instance at a time does it.
+    #[arg(
+        long,
+        value_name = "MS",
+        env = "TOKENGATE_SWEEP_MS",
+        default_value_t = 60_000,
+        value_parser = at_least_one(),
+        help_heading = "Store"
+    )]
+    pub sweep_ms: u64,
+
     /// Where to send one JSON line for each settlement: none, stdout, file:PATH (appended; opened again on
     /// SIGHUP), http://HOST/PATH or https://HOST/PATH (posted in batches).
     #[arg(
@@ -190,8 +202,8 @@ pub struct ServeArgs {
     )]
     pub events: SinkKind,
 
-    /// Secret by which tenants become pseudonyms in usage events. Needed with a sink; keep it, or the same
-    /// tenant gets another pseudonym.
+    /// Secret by which tenants become pseudonyms in usage events, 16 bytes or more. Needed with a sink; keep it,
+    /// or the same tenant gets another pseudonym.
     #[arg(
         long,
         value_name = "SECRET",

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::{complain, print};
 use crate::policy::{Assumed, Policy};
 
 /// What `check` is told.
@@ -38,8 +39,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), String> {
     let file = args.file.display();
     let warnings = policy.warnings();
     for warning in &warnings {
-        let space = if warning.at.is_some() { "" } else { " " };
-        eprintln!("warning: {file}:{space}{warning}");
+        complain(format_args!("warning: {file}:{warning}"));
     }
     if args.strict && !warnings.is_empty() {
         let noun = if warnings.len() == 1 { "warning" } else { "warnings" };
@@ -51,8 +51,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), String> {
             output_tokens: args.output_tokens,
             tokens_per_second: args.tokens_per_second,
         };
-        println!("{}", policy.explain(assumed));
+        print(policy.explain(assumed))?;
     }
-    println!("ok: {}", policy.summary());
-    Ok(())
+    print(format_args!("ok: {}", policy.summary()))
 }

@@ -11,13 +11,13 @@ use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::args::{ServeArgs, StoreKind};
-use super::events::{EventsError, Outlet, outlet};
+use super::events::{EventsError, Outbox, outlet};
 use super::secret::Secret;
 use crate::clock::SystemClock;
 use crate::http::Token;
 use crate::metrics::{Metrics, TimedStore};
 use crate::policy::{self, LoadError, Policy};
-use crate::quota::Quota;
+use crate::quota::{self, Quota};
 use crate::release_queue::ReleaseQueue;
 use crate::reload::{self, Reloader};
 use crate::store::memory::MemoryStore;
@@ -54,7 +54,13 @@ pub(super) fn serve(args: ServeArgs) -> Result<(), ServeError> {
     let filter =
         EnvFilter::builder().parse(&args.log).map_err(|_| ServeError::LogFilter(args.log.clone()))?;
     let terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        // A full disk or a reader that has died must not end the service; it would be told where nothing can be.
+        .log_internal_errors(false)
+        .init();
     if !args.admin_listen.ip().is_loopback() && token(args.admin_token.as_ref()).is_none() {
         return Err(ServeError::OpenAdmin(args.admin_listen));
     }
@@ -77,6 +83,12 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
     metrics.policy(&policy.version);
     let outlet = outlet(&args, &metrics)?;
     let (store, watch) = open_store(&args, &policy, &metrics).await?;
+    let telemetry = Telemetry {
+        metrics: Arc::clone(&metrics),
+        events: outlet.as_ref().map(|outlet| outlet.events.clone()),
+    };
+    let reopen = outlet.as_ref().map(|outlet| outlet.reopen.clone());
+    let outbox = outlet.map(|outlet| outlet.start(Arc::clone(&store), args.store));
     let releases = ReleaseQueue::default();
     let sender = tokio::spawn(releases.clone().run(Arc::clone(&store)));
     let (filters, operators) = (token(args.token.as_ref()), token(args.admin_token.as_ref()));
@@ -93,10 +105,6 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         "ready"
     );
 
-    let telemetry = Telemetry {
-        metrics: Arc::clone(&metrics),
-        events: outlet.as_ref().map(|outlet| outlet.events.clone()),
-    };
     let quota = Arc::new(
         Quota::new(policy, store, releases.clone(), Arc::new(SystemClock)).with_telemetry(telemetry),
     );
@@ -104,6 +112,7 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         warn!(%error, "the overrides could not be read yet: tenants have what the policy says");
     }
     tokio::spawn(crate::overrides::follow(Arc::clone(&quota)));
+    tokio::spawn(quota::sweep::follow(Arc::clone(&quota), Duration::from_millis(args.sweep_ms)));
     if let Some(watch) = watch {
         let quota = Arc::clone(&quota);
         tokio::spawn(watch.run(Arc::clone(&metrics), move || longest_window_ms(&quota.policy())));
@@ -119,7 +128,6 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         tokio::spawn(crate::http::serve(admin_listener, admin, bounds, Default::default(), told(stopping)));
 
     let pause = (args.policy_poll_ms > 0).then(|| Duration::from_millis(args.policy_poll_ms));
-    let reopen = outlet.as_ref().map(|outlet| outlet.reopen.clone());
     let reloader = Reloader::new(policy_file, quota);
     let follower = tokio::spawn(reload::follow(reloader, pause, hangups, reopen));
 
@@ -129,7 +137,7 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         ended = &mut admin => return Err(ended_early(ended)),
     }
     let _ = stop.send(true);
-    drain(Duration::from_millis(args.drain_timeout_ms), api, admin, &releases, outlet.as_ref()).await;
+    drain(Duration::from_millis(args.drain_timeout_ms), api, admin, &releases, outbox.as_ref()).await;
     follower.abort();
     sender.abort();
     Ok(())
@@ -141,23 +149,19 @@ async fn drain(
     api: JoinHandle<()>,
     admin: JoinHandle<()>,
     releases: &ReleaseQueue,
-    outlet: Option<&Outlet>,
+    outbox: Option<&Outbox>,
 ) {
     let drained = async {
         let _ = tokio::join!(api, admin);
-        while !releases.is_empty() || outlet.is_some_and(|outlet| !outlet.queue.is_empty()) {
+        while !releases.is_empty() || outbox.is_some_and(|outbox| !outbox.is_empty()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     if tokio::time::timeout(time, drained).await.is_err() {
         info!("stopped with connections, releases or usage events left");
     }
-    if let Some(outlet) = outlet {
-        outlet.sender.abort();
-        let lost = outlet.queue.abandon();
-        if lost > 0 {
-            warn!(lost, "usage events could not be written before the end");
-        }
+    if let Some(outbox) = outbox {
+        outbox.end();
     }
 }
 

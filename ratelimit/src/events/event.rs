@@ -5,7 +5,7 @@ use tokengate_api::{Outcome, SettleItem, SettleStatus, Usage};
 use super::PseudonymKey;
 use crate::limits::Rates;
 use crate::policy::Policy;
-use crate::store::HeldRecord;
+use crate::store::{HeldRecord, LapsedHold};
 use crate::tag::Tag;
 
 /// What an event is made from.
@@ -22,23 +22,33 @@ pub struct SettleFacts<'a> {
     pub policy: &'a Policy,
 }
 
-/// One settlement, as it is written to the sink.
+/// Why an event came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventStatus {
+    /// A hold was replaced.
+    Settled,
+    /// There was no hold; the usage was charged to the current windows.
+    Booked,
+    /// Nobody settled the hold in time: it stays charged.
+    Lapsed,
+}
+
+/// A settlement, or a hold that nobody settled, as it is written to the sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UsageEvent {
     /// The reservation: the key by which a repeated event is recognised.
     pub id: String,
-    /// `settled`: a hold was replaced. `booked`: there was no hold.
-    #[schemars(with = "String")]
-    pub status: SettleStatus,
-    /// What the filter knew: `used`, `estimated`, `held`, `released`.
+    pub status: EventStatus,
+    /// What the filter knew: `used`, `estimated`, `held`, `released`; `held` for what has lapsed.
     #[schemars(with = "String")]
     pub outcome: Outcome,
-    /// Something was sent to the provider.
-    pub sent: bool,
+    /// Something was sent to the provider; null where nobody knows.
+    pub sent: Option<bool>,
     /// When the hold was made, in milliseconds since the Unix epoch, by the store's clock; where there was none,
     /// when the filter says that it asked.
     pub reserved_at: u64,
-    /// When it was settled, in milliseconds since the Unix epoch.
+    /// When it was settled, or found to have lapsed, in milliseconds since the Unix epoch.
     pub settled_at: u64,
     /// Pseudonym of the tenant: 16 hex digits, the same for the same tenant and `--events-key`.
     pub tenant: String,
@@ -74,11 +84,12 @@ impl UsageEvent {
         let prices =
             record.and_then(|record| record.prices).or_else(|| policy.prices.get(facts.model?).copied());
         let was_held = facts.status == SettleStatus::Settled;
+        let status = if was_held { EventStatus::Settled } else { EventStatus::Booked };
         Self {
             id: item.id.to_string(),
-            status: facts.status,
+            status,
             outcome: item.outcome,
-            sent: item.sent,
+            sent: Some(item.sent),
             reserved_at: record
                 .and_then(|record| record.reserved_at_ms)
                 .unwrap_or_else(|| now_ms.saturating_sub(item.age_ms)),
@@ -90,6 +101,33 @@ impl UsageEvent {
             usage: usage.copied(),
             charged_tokens: charge.map(|charge| charge.tokens()),
             cost_nano_usd: charge.and_then(|charge| Some(charge.cost(&prices?))),
+            policy_version: policy.version.clone(),
+        }
+    }
+
+    /// Of a hold whose record is gone: how its tokens divide, and what they cost, went with it.
+    pub fn lapsed(
+        lapsed: &LapsedHold,
+        model: Option<&str>,
+        policy: &Policy,
+        key: &PseudonymKey,
+        now_ms: u64,
+    ) -> Self {
+        let LapsedHold { account, hold } = lapsed;
+        Self {
+            id: hold.id.to_string(),
+            status: EventStatus::Lapsed,
+            outcome: Outcome::Held,
+            sent: None,
+            reserved_at: hold.reserved_at_ms,
+            settled_at: now_ms,
+            tenant: key.pseudonym(*account),
+            plan: None,
+            model: model.map(str::to_owned),
+            estimate_tokens: Some(hold.tokens),
+            usage: None,
+            charged_tokens: Some(hold.tokens),
+            cost_nano_usd: None,
             policy_version: policy.version.clone(),
         }
     }

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -6,15 +7,20 @@ use super::Queue;
 use super::sink::{Sink, SinkError};
 use crate::metrics::EventOutcome;
 use crate::quiet::Quiet;
+use crate::store::Store;
 
 const BATCH: usize = 500;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-static FAILED: Quiet = Quiet::new();
+const STORE_TIME: Duration = Duration::from_secs(2);
 
-/// Offers what waits to the sink, for ever: again and again until it is taken or refused for good.
-pub async fn send(queue: Queue, mut sink: Box<dyn Sink>) {
+static FAILED: Quiet = Quiet::new();
+static KEPT: Quiet = Quiet::new();
+
+/// Offers what waits to the sink, for ever: again and again until it is taken or refused for good. Then the store
+/// need not keep it any longer.
+pub async fn send(queue: Queue, mut sink: Box<dyn Sink>, store: Arc<dyn Store>) {
     let mut pause = FIRST_PAUSE;
     let mut failing = false;
     loop {
@@ -43,5 +49,18 @@ pub async fn send(queue: Queue, mut sink: Box<dyn Sink>) {
                 pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
             }
         }
+        forget(&queue, store.as_ref()).await;
     }
+}
+
+/// What the store keeps although it need not is delivered once more.
+async fn forget(queue: &Queue, store: &dyn Store) {
+    let over = queue.over();
+    if !over.is_empty()
+        && let Err(error) = store.delivered(&over, STORE_TIME).await
+        && let Some(unsaid) = KEPT.say()
+    {
+        warn!(%error, events = over.len(), unsaid, "delivered usage events stay in the store: they will come twice");
+    }
+    queue.told();
 }

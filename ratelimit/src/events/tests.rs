@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tokengate_api::{SettleItem, SettleStatus};
+use tokengate_api::{ReservationId, SettleItem, SettleStatus};
 
 use super::sink::{Sink, SinkError};
 use super::*;
@@ -16,12 +16,12 @@ use crate::http::tests::{ID, KEY, Setup, policy, post, reserve_body, start, with
 use crate::limits::Rates;
 use crate::metrics::EventOutcome;
 use crate::metrics::Metrics;
-use crate::store::HeldRecord;
 use crate::store::memory::MemoryStore;
 use crate::store::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, Store, StoreError, TopUp, ToppedUp,
+    Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
 };
+use crate::store::{HeldRecord, KeptEvent};
 use crate::tag::Tag;
 use crate::telemetry::Telemetry;
 
@@ -35,6 +35,11 @@ fn events(metrics: &Arc<Metrics>) -> (Events, Queue) {
 
 fn lines(queue: &Queue) -> Vec<Value> {
     queue.take(100).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn kept(line: &str) -> KeptEvent {
+    let id = ReservationId::try_from(format!("{line:0>32}")).unwrap();
+    KeptEvent { account: Tag::account("t"), id, line: line.to_owned() }
 }
 
 fn item(body: Value) -> SettleItem {
@@ -116,12 +121,25 @@ impl Store for Doubtful {
         self.0.reserve(hold, within).await
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
-        let mut answers = self.0.settle(batch, within).await;
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        within: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
+        let mut answers = self.0.settle(batch, tell, within).await;
         if let Some(second) = answers.get_mut(1) {
             *second = Err(StoreError::Timeout);
         }
         answers
+    }
+
+    async fn delivered(&self, events: &[(Tag, ReservationId)], within: Duration) -> Result<(), StoreError> {
+        self.0.delivered(events, within).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>, within: Duration) -> Result<Swept, StoreError> {
+        self.0.sweep(sweep, within).await
     }
 
     async fn explain(
@@ -243,17 +261,21 @@ fn the_oldest_goes_when_too_many_wait() {
     let metrics = Arc::new(Metrics::default());
     let (_, queue) = events(&metrics);
     for line in ["1", "2", "3"] {
-        queue.push(line.to_owned());
+        queue.push(kept(line));
     }
     // "1" and "2" are with the sink when "1" has to go.
     assert_eq!(queue.take(2), ["1", "2"]);
-    queue.push("4".to_owned());
+    queue.push(kept("4"));
     queue.done(EventOutcome::Written);
     assert_eq!(queue.take(9), ["3", "4"]);
     let text = metrics.text().unwrap();
     assert!(text.contains("usage_events_total{outcome=\"overflowed\"} 1\n"), "{text}");
     assert!(text.contains("usage_events_pending 2\n"), "{text}");
-    assert_eq!(queue.abandon(), 2);
+    // The store need not keep what was dropped either.
+    let over: Vec<_> = queue.over().into_iter().map(|(_, id)| id).collect();
+    assert_eq!(over, ["1", "2"].map(|line| kept(line).id));
+    queue.told();
+    assert_eq!(queue.abandon(EventOutcome::Abandoned), 2);
     assert!(queue.is_empty());
 }
 
@@ -283,11 +305,12 @@ async fn events_come_again_until_they_are_taken() {
     let refused = Err(SinkError::Refused("bad".to_owned()));
     let script = Script { answers: [away(), away(), Ok(()), refused].into(), offered: Vec::new() };
     let script = Arc::new(Mutex::new(script));
-    let sender = tokio::spawn(send(queue.clone(), Box::new(Scripted(script.clone()))));
-    queue.push("1".to_owned());
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), Lifetimes::default()));
+    let sender = tokio::spawn(send(queue.clone(), Box::new(Scripted(script.clone())), store));
+    queue.push(kept("1"));
     let emptied = || crate::store::tests::eventually("the queue", || async { queue.is_empty() });
     emptied().await;
-    queue.push("2".to_owned());
+    queue.push(kept("2"));
     emptied().await;
     sender.abort();
     assert_eq!(script.lock().unwrap().offered, [["1"], ["1"], ["1"], ["2"]]);

@@ -51,15 +51,19 @@ impl Asked {
     }
 }
 
+/// What follows the scheme, whose case does not matter (RFC 9110).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
 /// Lets a call through when no token is configured, or when it brings the right one exactly once.
 pub async fn check(State(asked): State<Asked>, request: Request, next: Next) -> Response {
     let open = asked.open.contains(&request.uri().path());
     if let Some(token) = asked.token.filter(|_| !open) {
         let mut sent = request.headers().get_all(AUTHORIZATION).iter();
         let right = match (sent.next(), sent.next()) {
-            (Some(value), None) => {
-                value.as_bytes().strip_prefix(b"Bearer ").is_some_and(|sent| token.is(sent))
-            }
+            (Some(value), None) => bearer(value.as_bytes()).is_some_and(|sent| token.is(sent)),
             _ => false,
         };
         if !right {

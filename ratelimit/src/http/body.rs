@@ -1,16 +1,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::body::{Bytes, HttpBody};
+use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
 use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
-use super::{Api, ApiError};
-use crate::metrics::Overload;
+use super::{Api, ApiError, json};
+use crate::metrics::RefusedCall;
 use crate::quota::Quota;
+use crate::subject::is_address;
 
 /// Of dialects and endpoints, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -24,10 +26,19 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let read = read(request, api.body_time).await;
         if matches!(&read, Err(error) if error.status == StatusCode::REQUEST_TIMEOUT) {
-            api.quota.telemetry().metrics.refused_call(Overload::SlowBody);
+            api.quota.telemetry().metrics.refused_call(RefusedCall::SlowBody);
         }
         read
     }
+}
+
+/// Refuses a body at once that says of itself that it is too large: nobody has to wait for it.
+pub async fn announced(State(most): State<usize>, request: Request, next: Next) -> Response {
+    let least = request.body().size_hint().lower();
+    if usize::try_from(least).map_or(true, |least| least > most) {
+        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "", TOO_LARGE).into_response();
+    }
+    next.run(request).await
 }
 
 /// What operators send.
@@ -39,6 +50,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
     }
 }
 
+const TOO_LARGE: &str = "the body is too large";
 const OPERATORS_TIME: Duration = Duration::from_secs(5);
 
 async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<JsonBody<T>, ApiError> {
@@ -47,44 +59,11 @@ async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<J
     };
     let body = body.map_err(|rejection| {
         let status = rejection.status();
-        let message = if status == StatusCode::PAYLOAD_TOO_LARGE {
-            "the body is too large"
-        } else {
-            "the body could not be read"
-        };
+        let message =
+            if status == StatusCode::PAYLOAD_TOO_LARGE { TOO_LARGE } else { "the body could not be read" };
         ApiError::new(status, "", message)
     })?;
-    json(&body).map(JsonBody)
-}
-
-fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let field = path(error.path());
-        let error = error.into_inner();
-        let message = match error.classify() {
-            serde_json::error::Category::Data => without_content(&error.to_string()),
-            _ => format!("not valid JSON at line {} column {}", error.line(), error.column()),
-        };
-        ApiError::bad(field, message)
-    })?;
-    reader.end().map_err(|_| ApiError::bad("", "something follows the JSON value"))?;
-    Ok(value)
-}
-
-fn path(path: &serde_path_to_error::Path) -> String {
-    let known = path.iter().all(|segment| !matches!(segment, Segment::Unknown));
-    if known && path.iter().next().is_some() { path.to_string() } else { String::new() }
-}
-
-/// serde tells what was expected, which helps, and repeats the text it found, which may be a secret.
-fn without_content(message: &str) -> String {
-    let repeats = ["invalid ", "unknown "].iter().any(|start| message.starts_with(start));
-    match message.rsplit_once(", expected ") {
-        Some((_, expected)) if repeats => format!("expected {expected}"),
-        None if repeats => "not a value that is understood".to_owned(),
-        _ => message.to_owned(),
-    }
+    json::read(&body).map(JsonBody)
 }
 
 const MAX_ASSERTED: usize = 16;
@@ -107,7 +86,7 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     {
         return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
     }
-    if request.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+    if request.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
         return Err(ApiError::bad("ip", "must be an address without a port"));
     }
     for (field, name) in [("dialect", &request.dialect), ("endpoint", &request.endpoint)] {

@@ -4,7 +4,9 @@ mod auth;
 mod body;
 mod error;
 mod handlers;
+mod json;
 mod overload;
+mod refused;
 mod server;
 
 #[cfg(test)]
@@ -93,8 +95,13 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Route
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(bounds.body_bytes))
-        .layer(from_fn_with_state(overload::InFlight::new(bounds.calls, metrics), overload::admit))
-        // Outermost: who has no token takes nobody's place.
+        .layer(from_fn_with_state(bounds.body_bytes, body::announced))
+        .layer(from_fn_with_state(
+            overload::InFlight::new(bounds.calls, Arc::clone(&metrics)),
+            overload::admit,
+        ))
+        // Further out: who has no token takes nobody's place.
         .layer(from_fn_with_state(Asked::on_all(token), check_token))
+        .layer(from_fn_with_state(metrics, refused::count))
         .with_state(Api { quota, body_time: bounds.body_time })
 }

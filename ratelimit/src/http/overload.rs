@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Semaphore;
 
 use super::ApiError;
-use crate::metrics::{Metrics, Overload};
+use crate::metrics::{Metrics, RefusedCall};
 
 /// Places for calls that are being answered.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ impl InFlight {
 /// filter, and a queue would make every answer late.
 pub async fn admit(State(in_flight): State<InFlight>, request: Request, next: Next) -> Response {
     let Ok(_place) = in_flight.places.try_acquire() else {
-        in_flight.metrics.refused_call(Overload::Calls);
+        in_flight.metrics.refused_call(RefusedCall::Calls);
         return ApiError::unavailable("as many calls as may be are being answered").into_response();
     };
     let _counted = Counted::new(in_flight.metrics.calls_in_flight());

@@ -50,7 +50,7 @@ impl Counter for Balance {
     }
 
     fn gauge(&self) -> Gauge {
-        Gauge { used: self.0.spent, remaining: self.0.granted.saturating_sub(self.0.spent), reset_ms: 0 }
+        Gauge { used: self.0.spent, remaining: self.room(), reset_ms: 0 }
     }
 
     fn keep_ms(&self) -> Option<u64> {

@@ -57,14 +57,27 @@ pub enum Wait {
     Never,
 }
 
-/// How a bucket stands, for people.
+/// How a bucket stands, for people. `used` and `remaining` together are the limit; of a balance what was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge {
     /// Above the limit when there is a debt.
     pub used: u64,
-    pub remaining: u64,
+    /// What still fits; below 0 by the debt.
+    pub remaining: i64,
     /// Until the bucket is whole again; 0 when it is, or when time does not help.
     pub reset_ms: u64,
+}
+
+impl Gauge {
+    /// 0 in debt.
+    pub fn left(&self) -> u64 {
+        unsigned(self.remaining)
+    }
+
+    /// What a balance has been granted in all.
+    pub fn granted(&self) -> u64 {
+        unsigned(self.remaining.saturating_add(signed(self.used)))
+    }
 }
 
 /// A bucket cannot be looked at.
@@ -290,5 +303,5 @@ pub(super) fn ceil_div(part: u64, whole: u64) -> u64 {
 
 /// `used` of a limit, for people.
 pub(super) fn gauge_of(used: u64, limit: u64, reset_ms: u64) -> Gauge {
-    Gauge { used, remaining: limit.saturating_sub(used), reset_ms: if used == 0 { 0 } else { reset_ms } }
+    Gauge { used, remaining: signed(limit) - signed(used), reset_ms: if used == 0 { 0 } else { reset_ms } }
 }

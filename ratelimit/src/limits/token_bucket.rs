@@ -268,7 +268,7 @@ impl Counter for TokenBucket {
         let missing = unsigned(self.level.full() - self.level.level);
         Gauge {
             used: ceil_div(missing, self.level.den),
-            remaining: unsigned(self.room()),
+            remaining: self.room(),
             reset_ms: ceil_div(missing, self.level.num),
         }
     }

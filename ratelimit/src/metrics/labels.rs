@@ -26,7 +26,7 @@ macro_rules! label_values {
 
 label_values! {
     /// What was asked of the store.
-    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", OpenHolds => "open_holds", Amend => "amend", Notes => "notes", Ping => "ping" }
+    StoreCall { Reserve => "reserve", Settle => "settle", Extend => "extend", Explain => "explain", TopUp => "top_up", Reset => "reset", OpenHolds => "open_holds", Amend => "amend", Notes => "notes", Delivered => "delivered", Sweep => "sweep", Ping => "ping" }
 }
 
 label_values! {
@@ -44,11 +44,17 @@ label_values! {
 
 label_values! {
     /// Why a call was not carried out.
-    Overload {
+    RefusedCall {
         /// As many calls as may be were being answered.
         Calls => "calls",
         /// Its body did not come in time.
         SlowBody => "slow_body",
+        /// Its body is larger than it may be.
+        TooLarge => "too_large",
+        /// It cannot be understood.
+        Malformed => "malformed",
+        /// It has not brought the token.
+        Unauthorized => "unauthorized",
     }
 }
 
@@ -65,8 +71,10 @@ label_values! {
         Overflowed => "overflowed",
         /// The sink refused them for good.
         Rejected => "rejected",
-        /// The service stopped before they were taken.
+        /// The service stopped before they were taken, and its memory was all that kept them.
         Abandoned => "abandoned",
+        /// The service stopped before they were taken; the store keeps them for another one.
+        Left => "left",
     }
 }
 
@@ -112,8 +120,8 @@ pub struct StoreLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OverloadLabels {
-    pub cause: Overload,
+pub struct RefusedCallLabels {
+    pub cause: RefusedCall,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -21,10 +21,10 @@ use prometheus_client::registry::Registry;
 use tokengate_api::{Decision, Outcome, ReserveResponse, SettleStatus, Usage};
 
 use labels::{
-    DecisionLabels, EventLabels, LimitLabels, OverloadLabels, PolicyLabels, ReloadLabels, SettleLabels,
+    DecisionLabels, EventLabels, LimitLabels, PolicyLabels, RefusedCallLabels, ReloadLabels, SettleLabels,
     StoreLabels, TokenLabels, UnsettledLabels,
 };
-pub use labels::{EventOutcome, Overload, ReloadOutcome, StoreCall, StoreOutcome};
+pub use labels::{EventOutcome, RefusedCall, ReloadOutcome, StoreCall, StoreOutcome};
 pub use timed_store::TimedStore;
 
 /// The `Content-Type` of [`Metrics::text`].
@@ -42,9 +42,11 @@ pub struct Metrics {
     tokens: Family<TokenLabels, Counter>,
     unsettled_tokens: Family<UnsettledLabels, Counter>,
     used_of_held: Histogram,
+    lapsed_holds: Counter,
+    lapsed_tokens: Counter,
     store_seconds: Histograms<StoreLabels>,
     calls_in_flight: Gauge,
-    refused_calls: Family<OverloadLabels, Counter>,
+    refused_calls: Family<RefusedCallLabels, Counter>,
     connections: Gauge,
     policy: Family<PolicyLabels, Gauge>,
     policy_reloads: Family<ReloadLabels, Counter>,
@@ -128,6 +130,12 @@ impl Metrics {
         }
     }
 
+    /// Nobody settled a hold of so many tokens in time.
+    pub fn lapsed(&self, tokens: u64) {
+        self.lapsed_holds.inc();
+        self.lapsed_tokens.inc_by(tokens);
+    }
+
     /// A call to the store took so many seconds.
     pub fn store_call(&self, call: StoreCall, outcome: StoreOutcome, seconds: f64) {
         self.store_seconds.get_or_create(&StoreLabels { call, outcome }).observe(seconds);
@@ -144,8 +152,8 @@ impl Metrics {
     }
 
     /// A call was refused before it was read.
-    pub fn refused_call(&self, cause: Overload) {
-        self.refused_calls.get_or_create(&OverloadLabels { cause }).inc();
+    pub fn refused_call(&self, cause: RefusedCall) {
+        self.refused_calls.get_or_create(&RefusedCallLabels { cause }).inc();
     }
 
     /// This policy is in force now.

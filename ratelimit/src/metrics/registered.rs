@@ -7,8 +7,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokengate_api::SettleStatus;
 
-use super::labels::{self, BuildLabels, EventLabels, OverloadLabels, ReloadLabels, UnsettledLabels};
-use super::{EventOutcome, Metrics, Overload, ReloadOutcome};
+use super::labels::{self, BuildLabels, EventLabels, RefusedCallLabels, ReloadLabels, UnsettledLabels};
+use super::{EventOutcome, Metrics, RefusedCall, ReloadOutcome};
 use crate::{GIT_HASH, VERSION};
 
 /// From a tenth of a millisecond to the longest a filter waits.
@@ -29,6 +29,8 @@ impl Default for Metrics {
             tokens: Family::default(),
             unsettled_tokens: Family::default(),
             used_of_held: Histogram::new(USED_OF_HELD),
+            lapsed_holds: Counter::default(),
+            lapsed_tokens: Counter::default(),
             store_seconds: Family::new_with_constructor(|| Histogram::new(STORE_SECONDS)),
             calls_in_flight: Gauge::default(),
             refused_calls: Family::default(),
@@ -54,7 +56,11 @@ impl Default for Metrics {
             "Reserves answered from an earlier reserve of the same id",
             metrics.replays.clone(),
         );
-        all.register("degraded_decisions", "Reserves decided without the store", metrics.degraded.clone());
+        all.register(
+            "degraded_decisions",
+            "Requests let through without the store",
+            metrics.degraded.clone(),
+        );
         all.register(
             "shadow_would_deny",
             "Requests that a shadow limit would have refused",
@@ -79,6 +85,16 @@ impl Default for Metrics {
             "used_of_held_ratio",
             "Tokens used of the tokens held, per settled request; above 1 is debt",
             metrics.used_of_held.clone(),
+        );
+        all.register(
+            "lapsed_holds",
+            "Holds that nobody settled in time; they stay charged",
+            metrics.lapsed_holds.clone(),
+        );
+        all.register(
+            "lapsed_tokens",
+            "Tokens of holds that nobody settled in time",
+            metrics.lapsed_tokens.clone(),
         );
         all.register_with_unit(
             "store_call",
@@ -119,8 +135,8 @@ impl Default for Metrics {
 impl Metrics {
     /// A rate can only be seen of a counter that was there before it first counted.
     fn begin_at_zero(&self) {
-        for cause in Overload::ALL.iter().copied() {
-            self.refused_calls.get_or_create(&OverloadLabels { cause }).inc_by(0);
+        for cause in RefusedCall::ALL.iter().copied() {
+            self.refused_calls.get_or_create(&RefusedCallLabels { cause }).inc_by(0);
         }
         for outcome in ReloadOutcome::ALL.iter().copied() {
             self.policy_reloads.get_or_create(&ReloadLabels { outcome }).inc_by(0);

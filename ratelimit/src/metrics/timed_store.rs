@@ -2,12 +2,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokengate_api::ReservationId;
 use tokio::time::Instant;
 
 use super::{Metrics, StoreCall, StoreOutcome};
 use crate::store::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Meter, OpenHolds, Reserved,
-    Settlement, Store, StoreError, TopUp, ToppedUp,
+    Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -43,11 +44,30 @@ impl Store for TimedStore {
         answer
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        within: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
         let since = Instant::now();
-        let answers = self.store.settle(batch, within).await;
+        let answers = self.store.settle(batch, tell, within).await;
         self.took(StoreCall::Settle, since, answers.iter().find_map(|answer| answer.as_ref().err()));
         answers
+    }
+
+    async fn delivered(&self, events: &[(Tag, ReservationId)], within: Duration) -> Result<(), StoreError> {
+        let since = Instant::now();
+        let answer = self.store.delivered(events, within).await;
+        self.took(StoreCall::Delivered, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>, within: Duration) -> Result<Swept, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.sweep(sweep, within).await;
+        self.took(StoreCall::Sweep, since, answer.as_ref().err());
+        answer
     }
 
     async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>> {
@@ -108,6 +128,13 @@ impl Store for TimedStore {
     async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError> {
         let since = Instant::now();
         let answer = self.store.note(name, text, within).await;
+        self.took(StoreCall::Notes, since, answer.as_ref().err());
+        answer
+    }
+
+    async fn forget_note(&self, name: Tag, text: &str, within: Duration) -> Result<bool, StoreError> {
+        let since = Instant::now();
+        let answer = self.store.forget_note(name, text, within).await;
         self.took(StoreCall::Notes, since, answer.as_ref().err());
         answer
     }

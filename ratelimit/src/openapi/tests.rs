@@ -110,6 +110,12 @@ async fn bodies_and_answers_are_as_described() {
     for path in ["/healthz", "/readyz", "/v1/version"] {
         valid(&answer_of("get", path, "200"), &get(admin, path).await.1);
     }
+    // All that a query may have is described.
+    let parameters = DOCUMENT["paths"]["/v1/explain"]["get"]["parameters"].as_array().unwrap();
+    let names: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tenant", "model", "plan", "user", "endpoint", "ip"]);
+    let everything = "tenant=t&model=gpt&plan=basic&user=ann&endpoint=embeddings&ip=192.0.2.1";
+    assert_eq!(get(admin, &format!("/v1/explain?{everything}")).await.0, StatusCode::OK);
     let (status, explained) = get(admin, "/v1/explain?tenant=t&model=gpt").await;
     assert_eq!(status, StatusCode::OK);
     valid(&answer_of("get", "/v1/explain", "200"), &explained);

@@ -2,13 +2,16 @@
 
 use super::error::Result;
 use super::fields::Item;
+use super::yaml::Value;
 
 /// 366 days.
 const MAX_MS: u64 = 366 * 86_400_000;
 
 /// Milliseconds, from one second to 366 days.
 pub fn read_ms(item: &Item<'_>) -> Result<u64> {
-    let text = item.text()?;
+    let Value::Text(text) = &item.node.value else {
+        return Err(item.fault("must be a time with its unit; write 1s, 1m, 24h or 7d"));
+    };
     let fault = || item.fault(format!("`{text}` is not a duration; write 1s, 1m, 24h or 7d"));
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
     let (digits, unit) = text.split_at_checked(split).ok_or_else(fault)?;

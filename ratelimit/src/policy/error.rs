@@ -40,8 +40,18 @@ pub struct Fault {
 
 impl Fault {
     pub fn in_file(self, file: &str) -> PolicyError {
-        PolicyError { file: file.to_owned(), at: self.at, path: self.path, reason: self.reason }
+        let (path, reason) = (on_one_line(&self.path), on_one_line(&self.reason));
+        PolicyError { file: file.to_owned(), at: self.at, path, reason }
     }
+}
+
+/// Both repeat names and values of the file, in which anything can stand.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() { line.extend(char.escape_default()) } else { line.push(char) }
+    }
+    line
 }
 
 pub type Result<T> = std::result::Result<T, Fault>;

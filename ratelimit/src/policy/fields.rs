@@ -1,5 +1,7 @@
 //! Reads a YAML tree field by field. What nobody asked for is a fault: nothing is ignored.
 
+use std::collections::BTreeSet;
+
 use super::error::{At, Fault, Result};
 use super::yaml::{Key, Node, Value};
 use crate::limits::MAX_AMOUNT;
@@ -47,6 +49,7 @@ impl<'a> Item<'a> {
     pub fn text(&self) -> Result<&'a str> {
         match &self.node.value {
             Value::Text(text) => Ok(text),
+            Value::Integer(_) | Value::Fraction | Value::Bool(_) => Err(self.expected("a string in quotes")),
             _ => Err(self.expected("a string")),
         }
     }
@@ -93,7 +96,7 @@ impl<'a> Item<'a> {
     }
 
     pub fn fields(&self) -> Result<Fields<'a>> {
-        Ok(Fields { entries: self.entries()?, item: self.clone() })
+        Ok(Fields { entries: self.entries()?, item: self.clone(), known: BTreeSet::new() })
     }
 
     pub fn below(&self, name: &str) -> String {
@@ -105,11 +108,14 @@ impl<'a> Item<'a> {
 pub struct Fields<'a> {
     entries: Vec<(&'a Key, Item<'a>)>,
     item: Item<'a>,
+    /// What was asked for.
+    known: BTreeSet<String>,
 }
 
 impl<'a> Fields<'a> {
     /// A field with a value of nothing counts as absent nowhere: it is a fault of its type.
     pub fn optional(&mut self, name: &str) -> Option<Item<'a>> {
+        self.known.insert(name.to_owned());
         let index = self.entries.iter().position(|(key, _)| key.name == name)?;
         Some(self.entries.remove(index).1)
     }
@@ -140,6 +146,8 @@ impl<'a> Fields<'a> {
     pub fn finish(self, not_yet: &[&str]) -> Result<()> {
         self.refuse_not_yet(not_yet)?;
         let Some((key, item)) = self.entries.into_iter().next() else { return Ok(()) };
-        Err(Fault { at: Some(key.at), path: item.path, reason: "unknown field".to_owned() })
+        let known: Vec<_> = self.known.iter().map(String::as_str).collect();
+        let reason = format!("unknown field; known here: {}", known.join(", "));
+        Err(Fault { at: Some(key.at), path: item.path, reason })
     }
 }

@@ -79,6 +79,8 @@ pub struct Policy {
     pub plans: BTreeMap<String, Plan>,
     pub keys: Keys,
     pub limits: Vec<Limit>,
+    /// Where each of the models stands in the file.
+    model_places: Vec<At>,
     /// Present when users are shown by pseudonyms only.
     secret: Option<Secret>,
 }

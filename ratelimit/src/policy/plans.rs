@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tokengate_api::ModelInfo;
 
+use super::callers::is_plain;
 use super::error::{Fault, Result};
 use super::fields::Item;
 use super::{Plan, WhenTight};
@@ -13,8 +14,10 @@ pub fn read(section: &Item<'_>, models: &[ModelInfo]) -> Result<BTreeMap<String,
     for (name, item) in section.entries()? {
         let bad =
             |reason: &str| Fault { at: Some(name.at), path: item.path.clone(), reason: reason.to_owned() };
-        if name.name.is_empty() || name.name.len() > 128 || name.name.chars().any(char::is_control) {
-            return Err(bad("a plan's name has 1 to 128 bytes and no control characters"));
+        if !is_plain(&name.name) {
+            return Err(bad(
+                "a plan's name has 1 to 128 bytes, no control characters and no white space at its ends",
+            ));
         }
         if name.name == "default" {
             return Err(bad("`default` stands for all other plans in a limit; name the plan otherwise"));

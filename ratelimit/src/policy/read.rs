@@ -47,7 +47,9 @@ pub fn policy(text: &str, environment: Environment<'_>) -> Result<Policy> {
             defaults
         }
     };
-    let (models, prices) = models::read(&fields.required("models")?)?;
+    let models_item = fields.required("models")?;
+    let (models, prices) = models::read(&models_item)?;
+    let model_places = models_item.list()?.iter().map(Item::at).collect();
     let unknown_model = match fields.optional("unknown_model") {
         None => UnknownModel::Deny,
         Some(item) => models::unknown(&item, &models)?,
@@ -69,6 +71,7 @@ pub fn policy(text: &str, environment: Environment<'_>) -> Result<Policy> {
         version: format!("{version}+{}", content_hash(text)),
         key_prefix: key_prefix.to_owned(),
         models,
+        model_places,
         prices,
         unknown_model,
         plans,

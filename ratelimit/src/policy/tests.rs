@@ -18,7 +18,24 @@ fn folder(name: &str) -> PathBuf {
 /// One file per error; what it says is in `expected.txt`, one line each.
 #[test]
 fn every_bad_policy_says_what_is_wrong_and_where() {
-    let directory = folder("src/policy/testdata/bad");
+    golden("bad", |name, text| match Policy::parse_with(name, text, &environment) {
+        Ok(_) => vec![format!("{name}: accepted")],
+        Err(error) => vec![error.to_string()],
+    });
+}
+
+/// One file per warning, which is all that it is warned of.
+#[test]
+fn every_doubtful_policy_says_what_is_doubtful_and_where() {
+    golden("warned", |name, text| {
+        let policy = Policy::parse_with(name, text, &environment).unwrap();
+        policy.warnings().iter().map(|warning| format!("{name}:{warning}")).collect()
+    });
+}
+
+/// What the files of a folder say, one line each, is what stands in its `expected.txt`.
+fn golden(directory: &str, says: impl Fn(&str, &str) -> Vec<String>) {
+    let directory = folder("src/policy/testdata").join(directory);
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();
@@ -27,13 +44,11 @@ fn every_bad_policy_says_what_is_wrong_and_where() {
         }
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        let message = match Policy::parse_with(&name, &text, &environment) {
-            Ok(_) => format!("{name}: accepted"),
-            Err(error) => error.to_string(),
-        };
+        let messages = says(&name, &text);
+        let [message] = messages.as_slice() else { panic!("{name}: {messages:?}") };
         assert!(!message.contains('\n') && message.starts_with(&name), "{message}");
         assert!(!message.contains("sk-secret"), "{message}");
-        found.insert(name, message);
+        found.insert(name, message.clone());
     }
     let found: Vec<_> = found.into_values().collect();
     let expected = directory.join("expected.txt");

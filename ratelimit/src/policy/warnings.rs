@@ -14,16 +14,14 @@ const SHORT_WINDOW_MS: u64 = 60_000;
 /// What is allowed and hardly meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    pub at: Option<At>,
+    pub at: At,
     pub message: String,
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(At { line, column }) = self.at {
-            write!(f, "{line}:{column}: ")?;
-        }
-        f.write_str(&self.message)
+        let At { line, column } = self.at;
+        write!(f, "{line}:{column}: {}", self.message)
     }
 }
 
@@ -43,17 +41,18 @@ impl Policy {
     fn of_models(&self) -> Vec<Warning> {
         let used: BTreeSet<usize> =
             self.plans.values().flat_map(|plan| plan.models.iter().copied()).collect();
-        let unused = self.models.iter().enumerate().filter(|(index, _)| !used.contains(index));
-        unused
-            .map(|(_, model)| Warning {
-                at: None,
+        let placed = self.models.iter().zip(&self.model_places).enumerate();
+        placed
+            .filter(|(index, _)| !used.contains(index))
+            .map(|(_, (model, at))| Warning {
+                at: *at,
                 message: format!("model `{}` is in no plan: nobody may use it", model.name),
             })
             .collect()
     }
 
     fn of_plan(&self, name: &str, plan: &Plan, warnings: &mut Vec<Warning>) {
-        let mut warn = |message: String| warnings.push(Warning { at: Some(plan.at), message });
+        let mut warn = |message: String| warnings.push(Warning { at: plan.at, message });
         let limited = |limit: &&Limit| limit.enforces() && limit.amounts.by_plan.contains_key(name);
         if !self.limits.iter().any(|limit| limited(&limit)) {
             warn(format!("no enforcing limit applies to the plan `{name}`: it is not limited"));
@@ -72,7 +71,7 @@ impl Policy {
     }
 
     fn of_limit(&self, limit: &Limit, warnings: &mut Vec<Warning>) {
-        let mut warn = |message: String| warnings.push(Warning { at: Some(limit.at), message });
+        let mut warn = |message: String| warnings.push(Warning { at: limit.at, message });
         let name = &limit.name;
         for (plan_name, plan) in &self.plans {
             let Some(amount) = limit.amounts.by_plan.get(plan_name) else { continue };
@@ -148,8 +147,16 @@ impl Policy {
 
     /// Wherever this open limit applies, an enforcing closed one does too.
     fn is_void(&self, limit: &Limit) -> bool {
-        let closed =
-            |other: &Limit| other.mode == Mode::Enforce && other.on_store_failure == OnStoreFailure::Closed;
+        // Requests without a model, and tenants that it leaves out, are not refused by it.
+        let everywhere = |other: &Limit| {
+            (other.applies_without_model() || !limit.applies_without_model())
+                && other.amounts.by_tenant.values().all(Option::is_some)
+        };
+        let closed = |other: &Limit| {
+            other.mode == Mode::Enforce
+                && other.on_store_failure == OnStoreFailure::Closed
+                && everywhere(other)
+        };
         let applies = |plan: &&String| limit.amounts.by_plan.contains_key(*plan);
         self.plans.keys().filter(applies).all(|plan| {
             self.limits.iter().any(|other| closed(other) && other.amounts.by_plan.contains_key(plan))

@@ -37,13 +37,16 @@ impl Value {
             Self::Null => "nothing",
             Self::Bool(_) => "true or false",
             Self::Integer(_) => "a whole number",
-            Self::Fraction => "a number with a fraction",
+            Self::Fraction => "a number such as 1.5, 1e3 or 010",
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Map(_) => "a map",
         }
     }
 }
+
+/// 2^63.
+const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
 
 /// Parses one document. Duplicate keys and wrong syntax are faults.
 pub fn parse(text: &str) -> Result<Node, Fault> {
@@ -59,9 +62,25 @@ pub fn parse(text: &str) -> Result<Node, Fault> {
         // The first line of the message without its position: ours comes first.
         let message = error.without_snippet().to_string();
         let message = message.lines().next().unwrap_or_default();
-        let reason = strip_position(message).to_owned();
+        let reason = for_operators(strip_position(message)).to_owned();
         Fault { at, path: String::new(), reason }
     })
+}
+
+/// What the parser says to programmers, for those who write policies.
+fn for_operators(message: &str) -> &str {
+    for (start, says) in [
+        ("multiple YAML documents", "a second document begins here: a policy is one"),
+        ("budget breached", "the file is too large, or its aliases repeat too much"),
+        ("recursion limit", "lists and maps are nested too deep"),
+        ("non-finite float", "is too large, or no number"),
+        ("expected string scalar", "must be a name: a list or a map cannot be one"),
+    ] {
+        if message.starts_with(start) {
+            return says;
+        }
+    }
+    message
 }
 
 /// Cuts off ` at line 1, column 2` and what follows, and the parser's advice to programmers.
@@ -130,8 +149,13 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::Integer(i128::try_from(value).unwrap_or(i128::MAX)))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Fraction)
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        // What is too large for the parser's whole numbers comes as a float.
+        Ok(match value.abs() >= TOO_LARGE {
+            true if value > 0.0 => Value::Integer(i128::MAX),
+            true => Value::Integer(i128::MIN),
+            false => Value::Fraction,
+        })
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {

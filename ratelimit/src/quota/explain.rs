@@ -36,7 +36,7 @@ pub struct ExplainedLimit {
     pub metric: Metric,
     /// `fixed_window`, `calendar`, `sliding_window`, `token_bucket`, `concurrency` or `balance`.
     pub algorithm: &'static str,
-    /// Of a balance what was granted, or what was spent if that is more.
+    /// Of a balance what was granted.
     pub limit: u64,
     /// As it is stored, above the limit too. Of a token bucket what is missing until it is full; of concurrency the
     /// requests under way.
@@ -55,13 +55,13 @@ pub struct ExplainedLimit {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    #[error("no key belongs to this tenant")]
+    #[error("no caller can be this tenant")]
     UnknownTenant,
     #[error("the policy has no such model")]
     UnknownModel,
-    #[error("the tenant has no key with this plan; its plans: {0}")]
+    #[error("the tenant cannot have this plan; its plans: {0}")]
     UnknownPlan(String),
-    #[error("the tenant has keys of several plans, name one of: {0}")]
+    #[error("the tenant may have several plans, name one of: {0}")]
     PlanNeeded(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -86,7 +86,7 @@ impl Quota {
     pub async fn explain(&self, asked: &Asked<'_>) -> Result<Explanation, ExplainError> {
         let policy = self.policy();
         let keys = policy.keys_of(asked.tenant);
-        if keys.is_empty() && !policy.keys.accepts_verified() {
+        if policy.keys.plans_of(asked.tenant, &policy.plans).is_empty() {
             return Err(ExplainError::UnknownTenant);
         }
         let model = match asked.model {
@@ -120,11 +120,11 @@ impl Quota {
             metric: row.limit.count.metric(),
             algorithm: row.limit.shape.name(),
             limit: match row.limit.shape {
-                Shape::Balance => gauge.used.saturating_add(gauge.remaining),
+                Shape::Balance => gauge.granted(),
                 _ => row.amount,
             },
             used: gauge.used,
-            remaining: gauge.remaining,
+            remaining: gauge.left(),
             reset_ms: gauge.reset_ms,
             window_ms: row.limit.shape.window_ms().unwrap_or(0),
             shadow: !row.limit.enforces(),
@@ -183,7 +183,7 @@ fn one_plan(policy: &Policy, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Res
         [] => of_tenant.iter().map(|plan| plan.as_str()).collect(),
         keys => keys.iter().map(|(_, caller)| caller.plan.as_str()).collect(),
     };
-    let listed = || plans.iter().copied().collect::<Vec<_>>().join(", ");
+    let listed = || of_tenant.iter().map(|plan| plan.as_str()).collect::<Vec<_>>().join(", ");
     match (asked.plan, plans.first()) {
         (Some(plan), _) if of_tenant.iter().any(|one| *one == plan) => Ok(plan.to_owned()),
         (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),

@@ -13,18 +13,25 @@ impl Quota {
     /// harmless.
     ///
     /// # Errors
-    /// The store failed for at least one item: the whole batch should come again.
+    /// The store failed: the whole batch should come again. One item whose state cannot be read is refused, and keeps
+    /// no other waiting.
     pub async fn extend(&self, items: &[ExtendItem]) -> Result<ExtendResponse, StoreError> {
         let extensions: Vec<_> = items.iter().map(extension).collect();
         let batch: Vec<_> = extensions.iter().flatten().cloned().collect();
         let answers = self.store.extend(&batch, STORE_TIME).await;
-        if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
-            if let Some(unsaid) = FAILED.say() {
-                warn!(%error, items = items.len(), unsaid, "an extend batch failed");
+        let mut extended = Vec::with_capacity(answers.len());
+        for answer in answers {
+            if let Err(error) = &answer
+                && let Some(unsaid) = FAILED.say()
+            {
+                warn!(%error, items = items.len(), unsaid, "an extend failed");
             }
-            return Err(error.clone());
+            extended.push(match answer {
+                Err(StoreError::Format) => Extended::Refused,
+                answer => answer?,
+            });
         }
-        let mut answers = answers.into_iter().flatten();
+        let mut answers = extended.into_iter();
         let result = |(item, extension): (&ExtendItem, &Option<Extension>)| {
             let extended = extension.as_ref().and_then(|_| answers.next()).unwrap_or(Extended::Unknown);
             let (status, hold_output_tokens) = match extended {

@@ -4,16 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::target::{BucketName, Target, plans_of};
+use super::amount::amount;
+use super::target::{BucketName, Target};
 use super::{Quota, STORE_TIME};
-use crate::limits::{Account, Algorithm, MAX_AMOUNT};
-use crate::policy::{Count, nano_dollars};
+use crate::limits::{Account, Algorithm};
 use crate::store::{Amended, Amendment, Change, Correction, StoreError, TopUp, ToppedUp};
 use crate::subject::amount_for;
 use crate::tag::Tag;
 
-/// The most holds that are listed at once.
-pub const MOST_HOLDS: usize = 1_000;
 /// The longest id that an operator may choose, in bytes.
 const LONGEST_ID: usize = 128;
 
@@ -110,25 +108,6 @@ pub struct CorrectionAnswer {
     pub remaining: u64,
 }
 
-/// The oldest reservations of a tenant that are not settled yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct HoldsAnswer {
-    /// How many there are, also those that are not listed.
-    pub total: u64,
-    /// Oldest first.
-    pub holds: Vec<HoldAnswer>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct HoldAnswer {
-    pub id: String,
-    /// Null for requests without a model, and for one that the policy in force does not have.
-    pub model: Option<String>,
-    /// Held in all.
-    pub tokens: u64,
-    pub age_ms: u64,
-}
-
 impl Quota {
     /// Adds to a balance, once for each grant.
     pub async fn top_up(&self, request: &TopUpRequest) -> Result<TopUpAnswer, OperateError> {
@@ -138,7 +117,7 @@ impl Quota {
             return Err(OperateError::bad("bucket.limit", "is not a balance: only balances are topped up"));
         }
         check_id("grant_id", &request.grant_id)?;
-        let amount = amount(limit.count, request.amount, request.usd.as_deref())?;
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 1)?;
         let grant_id = request.grant_id.clone();
         let top_up = TopUp { account, bucket: meter.bucket, grant_id, amount };
         let (already, Account { granted, spent }) = match self.store.top_up(&top_up, STORE_TIME).await? {
@@ -178,7 +157,7 @@ impl Quota {
             return Err(OperateError::bad("bucket.limit", message));
         }
         check_id("id", &request.id)?;
-        let amount = amount(limit.count, request.amount, request.usd.as_deref())?;
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 1)?;
         let change = match request.change {
             CorrectionChange::GiveBack => Change::GiveBack { amount },
             CorrectionChange::Charge => Change::Excess { amount },
@@ -198,23 +177,7 @@ impl Quota {
         info!(target: "audit", tenant, limit, id, ?change, amount, already, "bucket corrected");
         let state = self.store.explain(account, Tag::model(None), &[meter], STORE_TIME).await?;
         let gauge = state.gauges.first().ok_or(StoreError::Format)?;
-        Ok(CorrectionAnswer { already, used: gauge.used, remaining: gauge.remaining })
-    }
-
-    /// The oldest open holds of a tenant, at most so many.
-    pub async fn holds(&self, tenant: &str, most: usize) -> Result<HoldsAnswer, OperateError> {
-        let policy = self.policy();
-        plans_of(&policy, tenant)?;
-        let open = self.store.open_holds(Tag::account(tenant), most.min(MOST_HOLDS), STORE_TIME).await?;
-        let now_ms = self.clock.now_ms();
-        let named = |tag: Tag| policy.models.iter().find(|model| Tag::model(Some(&model.name)) == tag);
-        let holds = open.oldest.into_iter().map(|hold| HoldAnswer {
-            id: hold.id.to_string(),
-            model: named(hold.model).map(|model| model.name.clone()),
-            tokens: hold.tokens,
-            age_ms: now_ms.saturating_sub(hold.reserved_at_ms),
-        });
-        Ok(HoldsAnswer { total: open.total, holds: holds.collect() })
+        Ok(CorrectionAnswer { already, used: gauge.used, remaining: gauge.left() })
     }
 
     fn target<'p>(
@@ -235,24 +198,4 @@ fn conflict(field: &str, message: &str) -> OperateError {
 fn check_id(field: &str, id: &str) -> Result<(), OperateError> {
     let plain = !id.is_empty() && id.len() <= LONGEST_ID && !id.chars().any(char::is_control);
     if plain { Ok(()) } else { Err(OperateError::bad(field, "must be 1 to 128 bytes of plain text")) }
-}
-
-/// Money where cost is counted, else a whole number.
-pub(super) fn amount(count: Count, amount: Option<u64>, usd: Option<&str>) -> Result<u64, OperateError> {
-    let wrong = |field: &str, message: &str| Err(OperateError::bad(field, message));
-    let amount = match (count, amount, usd) {
-        (_, Some(_), Some(_)) => return wrong("usd", "takes the place of amount; give one of them"),
-        (Count::Cost, None, Some(usd)) => match nano_dollars(usd) {
-            Some(amount) => amount,
-            None => return wrong("usd", "must be a number like \"25.00\" with at most 9 decimals"),
-        },
-        (Count::Cost, ..) => return wrong("usd", "is missing: the limit counts cost"),
-        (_, None, Some(_)) => return wrong("usd", "the limit does not count cost: give amount"),
-        (_, Some(amount), None) => amount,
-        (_, None, None) => return wrong("amount", "is missing"),
-    };
-    if amount == 0 || amount > MAX_AMOUNT {
-        return wrong("amount", "must be at least 1 and at most 2^52");
-    }
-    Ok(amount)
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::operate::amount;
+use super::amount::amount;
 use super::target::{limit_named, plans_of};
 use super::{OperateError, Quota, STORE_TIME};
 use crate::limits::{Algorithm, MAX_AMOUNT};
@@ -26,7 +26,7 @@ pub struct OverrideRequest {
     pub limit: String,
     /// In what the limit counts; 0 admits nothing.
     pub amount: Option<u64>,
-    /// Where it counts cost: dollars, as `"25.00"`.
+    /// Where it counts cost: dollars, as `"25.00"`; `"0"` admits nothing.
     pub usd: Option<String>,
     /// From now on, in milliseconds, at most 366 days.
     pub for_ms: u64,
@@ -64,10 +64,7 @@ impl Quota {
         if !plans.iter().any(|plan| limit.amount_for(plan, &request.tenant).is_some()) {
             return Err(OperateError::bad("limit", "does not apply to this tenant"));
         }
-        let amount = match (request.amount, &request.usd) {
-            (Some(0), None) => 0,
-            (given, usd) => amount(limit.count, given, usd.as_deref())?,
-        };
+        let amount = amount(limit.count, request.amount, request.usd.as_deref(), 0)?;
         check_countable(limit, amount)?;
         if !(1..=LONGEST_MS).contains(&request.for_ms) {
             return Err(OperateError::bad("for_ms", "must be at least 1 and at most 366 days"));
@@ -88,13 +85,19 @@ impl Quota {
         };
         let text = serde_json::to_string(&set).map_err(|_| StoreError::Format)?;
         self.store.note(name, Some(&text), STORE_TIME).await?;
-        for forgotten in before.forgotten(now_ms).filter(|forgotten| *forgotten != name) {
-            self.store.note(forgotten, None, STORE_TIME).await?;
-        }
+        self.forget_overrides(&before, now_ms).await?;
         self.refresh_overrides().await?;
         let Override { tenant, limit, amount, until } = &set;
         info!(target: "audit", tenant, limit, amount, until, "override set");
         Ok(set)
+    }
+
+    /// Removes what ended long ago, unless it was renewed since it was read.
+    pub(super) async fn forget_overrides(&self, read: &Overrides, now_ms: u64) -> Result<(), StoreError> {
+        for (name, note) in read.forgotten(now_ms) {
+            self.store.forget_note(name, note, STORE_TIME).await?;
+        }
+        Ok(())
     }
 
     /// Ends an override before its time.

@@ -221,7 +221,7 @@ fn limit_states(plan: &RequestPlan, reserved: &Reserved) -> Vec<LimitState> {
         scope: label.scope.clone(),
         metric: label.metric,
         limit: shown_limit(charge, standing),
-        remaining: standing.gauge.remaining,
+        remaining: standing.gauge.left(),
         reset_ms: standing.gauge.reset_ms,
         window_ms: label.window_ms,
         plan: Some(plan.identity.plan.clone()),
@@ -233,7 +233,7 @@ fn limit_states(plan: &RequestPlan, reserved: &Reserved) -> Vec<LimitState> {
 /// A balance has no limit but what was granted.
 fn shown_limit(charge: &Charge, standing: &Standing) -> u64 {
     match charge.meter.algorithm {
-        Algorithm::Balance => standing.gauge.remaining.saturating_add(standing.gauge.used),
+        Algorithm::Balance => standing.gauge.granted(),
         _ => charge.meter.limit,
     }
 }

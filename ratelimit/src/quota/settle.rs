@@ -5,14 +5,17 @@ use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
-use crate::request_plan::{RequestPlan, plan_request};
-use crate::store::{Booking, Charge, Closed, Closing, HeldRecord, Settled, Settlement, StoreError};
+use crate::request_plan::{RequestPlan, plan_booking};
+use crate::store::{
+    Booking, Charge, Closed, Closing, HeldRecord, KeptEvent, Settled, Settlement, StoreError,
+};
 use crate::subject::Who;
 use crate::tag::Tag;
 
 static FAILED: Quiet = Quiet::new();
 static CHANGED_NOTHING: Quiet = Quiet::new();
 static ABSURD: Quiet = Quiet::new();
+static UNREADABLE: Quiet = Quiet::new();
 
 /// A batch was not, or not wholly, carried out. Sending it again is harmless.
 #[derive(Debug, thiserror::Error)]
@@ -25,25 +28,41 @@ impl Quota {
     /// Settles a batch, one result per item in the same order.
     ///
     /// # Errors
-    /// The store failed for at least one item: the whole batch should come again.
+    /// The store failed for at least one item: the whole batch should come again. One item whose state cannot be read
+    /// changes nothing, like one that nobody knows, and keeps no other waiting.
     pub async fn settle(&self, items: &[SettleItem]) -> Result<SettleResponse, SettleError> {
         let policy = self.policy();
         let settlements: Vec<_> = items.iter().map(|item| self.settlement(&policy, item)).collect();
-        let batch: Vec<_> = settlements.iter().flatten().map(|(settlement, _)| settlement.clone()).collect();
-        let mut answers = self.store.settle(&batch, STORE_TIME).await.into_iter();
+        // Where no account is known there is nothing to look for.
+        let known =
+            || items.iter().zip(&settlements).filter_map(|(item, known)| Some((item, known.as_ref()?)));
+        let batch: Vec<_> = known().map(|(_, (settlement, _))| settlement.clone()).collect();
+        let told: Vec<_> = known().collect();
+        let tell = |place: usize, closed: &Closed| {
+            let (item, (settlement, would_hold)) = told.get(place)?;
+            let record = record_of(closed, *would_hold);
+            self.telemetry.event(&policy, item, status(closed.settled), settlement.account, record.as_ref())
+        };
+        let mut answers = self.store.settle(&batch, &tell, STORE_TIME).await.into_iter();
         let mut results = Vec::with_capacity(items.len());
         let mut failed = None;
         for (item, settlement) in items.iter().zip(&settlements) {
-            // Where no account is known there is nothing to look for.
             let answer =
                 settlement.as_ref().and_then(|_| answers.next()).unwrap_or(Ok(Settled::Unknown.into()));
-            let Closed { settled, held } = match answer {
+            let closed = match answer {
                 Ok(closed) => closed,
+                Err(error @ StoreError::Format) => {
+                    if let Some(unsaid) = UNREADABLE.say() {
+                        warn!(id = %item.id, %error, unsaid, "a settle found no usable state: the hold stays charged");
+                    }
+                    Settled::Unknown.into()
+                }
                 Err(error) => {
                     failed = Some(error);
                     continue;
                 }
             };
+            let settled = closed.settled;
             if matches!(settled, Settled::Late | Settled::Unknown) {
                 let tokens = item.usage.as_ref().map_or(0, |usage| usage.total());
                 if let Some(unsaid) = CHANGED_NOTHING.say() {
@@ -55,10 +74,11 @@ impl Quota {
             }
             let status = status(settled);
             // Also when another item fails: to its repeat, this one will have been settled already.
-            let account = settlement.as_ref().map(|(settlement, _)| settlement.account);
             let would_hold = settlement.as_ref().and_then(|(_, would_hold)| *would_hold);
-            let record = held.or(would_hold.filter(|_| settled == Settled::Booked));
-            self.telemetry.settled(&policy, item, status, account, record.as_ref());
+            self.telemetry.settled(&policy, item, status, record_of(&closed, would_hold).as_ref());
+            if let (Some((settlement, _)), Some(line)) = (settlement, closed.event) {
+                self.telemetry.send(KeptEvent { account: settlement.account, id: item.id.clone(), line });
+            }
             results.push(SettleResult { id: item.id.clone(), status });
         }
         if let Some(error) = failed {
@@ -74,7 +94,7 @@ impl Quota {
     /// tells whose reservation it is.
     fn settlement(&self, policy: &Policy, item: &SettleItem) -> Option<(Settlement, Option<HeldRecord>)> {
         let plan = item.reserve.as_ref().and_then(|request| {
-            plan_request(policy, &self.overrides.load(), request, self.clock.now_ms()).ok()
+            plan_booking(policy, &self.overrides.load(), request, self.clock.now_ms()).ok()
         });
         let by_key = || {
             let who = Who::of(policy, item.reserve.as_ref()?).ok()?;
@@ -94,6 +114,11 @@ impl Quota {
         };
         Some((settlement, plan.map(|plan| would_hold(&plan))))
     }
+}
+
+/// What was held, or, for what was booked, what would have been.
+fn record_of(closed: &Closed, would_hold: Option<HeldRecord>) -> Option<HeldRecord> {
+    closed.held.or(would_hold.filter(|_| closed.settled == Settled::Booked))
 }
 
 fn closing(item: &SettleItem) -> Closing {

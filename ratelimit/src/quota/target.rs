@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::OperateError;
 use crate::policy::{Dimension, Identity, Limit, Policy};
 use crate::store::Meter;
-use crate::subject::Subject;
+use crate::subject::{Subject, is_address};
 use crate::tag::Tag;
 
 /// The bucket of one limit, named by what the limit counts per.
@@ -48,16 +48,24 @@ impl BucketName {
         let limit = limit_named(policy, &self.limit)?;
         let plan = self.plan(policy)?;
         let needs = |dimension: Dimension, value: &Option<String>| {
-            let missing = limit.per.contains(&dimension) && value.is_none();
             let name = dimension.name();
-            let message = format!("is missing: the limit counts per {name}");
-            if missing { Err(OperateError::bad(format!("bucket.{name}"), message)) } else { Ok(()) }
+            let message = match (limit.per.contains(&dimension), value) {
+                (true, None) => format!("is missing: the limit counts per {name}"),
+                // What is named must not be taken for more than it is: the whole tenant's bucket for a user's.
+                (false, Some(_)) => format!("is too much: the limit does not count per {name}"),
+                _ => return Ok(()),
+            };
+            Err(OperateError::bad(format!("bucket.{name}"), message))
         };
         needs(Dimension::Model, &self.model)?;
         needs(Dimension::Endpoint, &self.endpoint)?;
         needs(Dimension::Ip, &self.ip)?;
-        needs(Dimension::Key, &self.key)?;
-        if self.user.is_none() && self.key.is_none() {
+        let by_user = limit.per.contains(&Dimension::User);
+        // A caller without a user is its key.
+        if !by_user || limit.per.contains(&Dimension::Key) {
+            needs(Dimension::Key, &self.key)?;
+        }
+        if !by_user || self.key.is_none() {
             needs(Dimension::User, &self.user)?;
         }
         let model = match self.model.as_deref() {
@@ -65,7 +73,7 @@ impl BucketName {
             Some(name) if policy.models.iter().any(|model| model.name == name) => Some(name),
             Some(_) => return Err(OperateError::missing("bucket.model", "the policy has no such model")),
         };
-        if self.ip.as_ref().is_some_and(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+        if self.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
             return Err(OperateError::bad("bucket.ip", "must be an address without a port"));
         }
         let key = self.key.as_deref().map(|key| self.key_of_tenant(policy, key)).transpose()?;
@@ -107,11 +115,11 @@ impl BucketName {
 
 /// The plans that callers of a tenant can have.
 pub fn plans_of(policy: &Policy, tenant: &str) -> Result<Vec<String>, OperateError> {
-    let known = !policy.keys_of(tenant).is_empty() || policy.keys.accepts_verified();
-    if tenant.is_empty() || !known {
+    let plans: Vec<_> = policy.keys.plans_of(tenant, &policy.plans).into_iter().cloned().collect();
+    if plans.is_empty() {
         return Err(OperateError::missing("tenant", "no caller can be this tenant"));
     }
-    Ok(policy.keys.plans_of(tenant, &policy.plans).into_iter().cloned().collect())
+    Ok(plans)
 }
 
 pub fn limit_named<'p>(policy: &'p Policy, name: &str) -> Result<&'p Limit, OperateError> {

@@ -3,7 +3,9 @@ mod limits;
 mod mid_stream;
 mod overrides;
 mod service;
+mod settles;
 mod telling;
+mod unreadable;
 
 use std::sync::Mutex;
 
@@ -18,7 +20,7 @@ use crate::clock::{ManualClock, SystemClock};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, StoreError, TopUp, ToppedUp,
+    Reserved, Settlement, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -227,10 +229,10 @@ async fn explain_shows_one_row_per_key_and_asks_for_the_plan() {
     assert_eq!((explained.open_holds, explained.open_tokens), (1, 30));
     assert_eq!(service.quota.explain(&asked("t", None, None)).await.unwrap().limits.len(), 1);
     for (tenant, model, plan, message) in [
-        ("nobody", None, None, "no key belongs to this tenant"),
+        ("nobody", None, None, "no caller can be this tenant"),
         ("t", Some("small"), None, "the policy has no such model"),
-        ("t", None, Some("gold"), "the tenant has no key with this plan; its plans: basic"),
-        ("two", None, None, "the tenant has keys of several plans, name one of: basic, free"),
+        ("t", None, Some("gold"), "the tenant cannot have this plan; its plans: basic"),
+        ("two", None, None, "the tenant may have several plans, name one of: basic, free"),
     ] {
         let error = service.quota.explain(&asked(tenant, model, plan)).await.unwrap_err();
         assert_eq!(error.to_string(), message);
@@ -287,9 +289,22 @@ impl Store for Broken {
         self.reserves.lock().unwrap().pop().unwrap_or(Err(StoreError::Timeout))
     }
 
-    async fn settle(&self, batch: &[Settlement], _: Duration) -> Vec<Result<Closed, StoreError>> {
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        _: TellSettled<'_>,
+        _: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
         self.settled.lock().unwrap().extend(batch.iter().cloned());
         batch.iter().map(|_| Err(StoreError::Timeout)).collect()
+    }
+
+    async fn delivered(&self, _: &[(Tag, ReservationId)], _: Duration) -> Result<(), StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn sweep(&self, _: &Sweep<'_>, _: Duration) -> Result<Swept, StoreError> {
+        Err(StoreError::Timeout)
     }
 
     async fn explain(&self, _: Tag, _: Tag, _: &[Meter], _: Duration) -> Result<Explained, StoreError> {
@@ -363,6 +378,22 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
     };
     assert!(quota.extend(&[extend]).await.is_err());
     assert!(!quota.ready().await);
+}
+
+/// When no record can be there any more, there is nothing to release.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_never_succeeds_is_given_up() {
+    let (store, releases) = (Arc::new(Broken::default()), ReleaseQueue::default());
+    let policy = Policy::parse("p", POLICY).unwrap();
+    let quota = Quota::new(policy, store.clone(), releases.clone(), Arc::new(SystemClock));
+    quota.reserve(&request(1, 10, Some(20))).await;
+    let sender = tokio::spawn(releases.clone().run(store.clone()));
+    tokio::time::sleep(Duration::from_secs(69 * 60)).await;
+    assert!(!releases.is_empty());
+    tokio::time::sleep(Duration::from_secs(2 * 60)).await;
+    assert!(releases.is_empty());
+    assert!(store.settled.lock().unwrap().len() > 100);
+    sender.abort();
 }
 
 /// The plan is made again once; a second time it is a failure, but nothing that has to be released.

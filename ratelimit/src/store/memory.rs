@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokengate_api::ReservationId;
 
 use super::decision::decide;
 use super::lifetimes::ms;
@@ -14,8 +15,8 @@ use super::record::{Entry, Record};
 use super::settlement::Stored;
 use super::{
     AMENDMENT_LIFE, Amended, Amendment, BucketId, Change, Charge, Closed, Correction, Explained, Extended,
-    Extension, Hold, Lifetimes, Meter, OpenHold, OpenHolds, Reserved, Settlement, Standing, Store,
-    StoreError, TopUp, ToppedUp, Verdict,
+    Extension, Hold, KeptEvent, LapsedHold, Lifetimes, Meter, OpenHold, OpenHolds, Reserved, Settlement,
+    Standing, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
 };
 use state::{Key, State};
 
@@ -138,8 +139,37 @@ impl Store for MemoryStore {
         answer(Verdict::Held { grant: granted.grant, replayed: false }, &weighed)
     }
 
-    async fn settle(&self, batch: &[Settlement], _within: Duration) -> Vec<Result<Closed, StoreError>> {
-        batch.iter().map(|settlement| self.settle_one(settlement)).collect()
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        _within: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
+        let settle = |(place, settlement)| {
+            let mut closed = self.settle_one(settlement)?;
+            closed.event = tell(place, &closed);
+            Ok(closed)
+        };
+        batch.iter().enumerate().map(settle).collect()
+    }
+
+    /// Nothing is kept here that would outlive who is to deliver it.
+    async fn delivered(&self, _: &[(Tag, ReservationId)], _within: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>, _within: Duration) -> Result<Swept, StoreError> {
+        let now = self.clock.now_ms();
+        let mut state = self.lock();
+        while state.trim(now) {}
+        let most = sweep.most_events.unwrap_or(usize::MAX).min(state.lapsed.len());
+        let lapsed: Vec<_> = state.lapsed.drain(..most).collect();
+        let event = |lapsed: &LapsedHold| {
+            let LapsedHold { account, hold } = lapsed;
+            Some(KeptEvent { account: *account, id: hold.id.clone(), line: (sweep.tell)(lapsed)? })
+        };
+        let events = lapsed.iter().filter_map(event).collect();
+        Ok(Swept { next: None, lapsed, events })
     }
 
     async fn extend(&self, batch: &[Extension], _within: Duration) -> Vec<Result<Extended, StoreError>> {
@@ -262,6 +292,15 @@ impl Store for MemoryStore {
             None => state.notes.remove(&name),
         };
         Ok(())
+    }
+
+    async fn forget_note(&self, name: Tag, text: &str, _within: Duration) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let same = state.notes.get(&name).is_some_and(|noted| noted == text);
+        if same {
+            state.notes.remove(&name);
+        }
+        Ok(same)
     }
 
     async fn ping(&self, _within: Duration) -> Result<(), StoreError> {

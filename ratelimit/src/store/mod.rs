@@ -5,6 +5,7 @@ mod codec;
 mod decision;
 mod error;
 mod extension;
+mod ledger;
 mod lifetimes;
 pub mod memory;
 mod record;
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 use tokengate_api::ReservationId;
 
 pub use error::{MAX_CLOCK_DIFFERENCE, StoreError};
+pub use ledger::{KeptEvent, LapsedHold, Sweep, Swept, TellLapsed, TellSettled};
 pub use lifetimes::Lifetimes;
 pub use settlement::{Booking, Change, Closing, Correction, Settlement};
 
@@ -260,11 +262,13 @@ pub enum Settled {
 }
 
 /// A settlement's answer, and what the hold was that it has replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub settled: Settled,
     /// Present with [`Settled::Replaced`].
     pub held: Option<HeldRecord>,
+    /// The usage event of it, if there is one: kept until [`Store::delivered`], where the store outlives us.
+    pub event: Option<String>,
 }
 
 /// What the record of a reservation said of it, before a settle replaced it.
@@ -305,8 +309,20 @@ pub struct Explained {
 pub trait Store: Send + Sync + 'static {
     async fn reserve(&self, hold: &Hold, within: Duration) -> Result<Reserved, StoreError>;
 
-    /// One answer per settlement, in the same order. Repeating a settlement is harmless.
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>>;
+    /// One answer per settlement, in the same order. Repeating a settlement is harmless. What `tell` makes of a
+    /// change is kept together with it: both are there, or neither.
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        within: Duration,
+    ) -> Vec<Result<Closed, StoreError>>;
+
+    /// Forgets usage events: their sink has them, or will never have them.
+    async fn delivered(&self, events: &[(Tag, ReservationId)], within: Duration) -> Result<(), StoreError>;
+
+    /// Looks at some of the tenants for holds that have lapsed and for usage events that are left over.
+    async fn sweep(&self, sweep: &Sweep<'_>, within: Duration) -> Result<Swept, StoreError>;
 
     /// One answer per extension, in the same order. Repeating an extension is harmless.
     async fn extend(&self, batch: &[Extension], within: Duration) -> Vec<Result<Extended, StoreError>>;
@@ -338,6 +354,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Keeps a note under its name in the place of an earlier one; an absent text removes it.
     async fn note(&self, name: Tag, text: Option<&str>, within: Duration) -> Result<(), StoreError>;
+
+    /// Removes a note if this is still its text; whether it was. A store may keep it: its time is in the text.
+    async fn forget_note(&self, _name: Tag, _text: &str, _within: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 
     /// Whether the store answers at all.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;

@@ -129,6 +129,14 @@ pub fn write(record: &Record) -> Vec<u8> {
     bytes
 }
 
+/// The grant of an open record of this format: output tokens per choice, or none.
+pub fn grant(record: &[u8]) -> Option<Option<u64>> {
+    match record {
+        [b'R', FORMAT, _, _, rest @ ..] => Reader(rest.get(16..)?).optional_amount(),
+        _ => None,
+    }
+}
+
 /// Reads what is stored under an id.
 pub fn read(bytes: Option<&[u8]>) -> Result<Stored, Unreadable> {
     match bytes {

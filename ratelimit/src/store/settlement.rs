@@ -83,7 +83,7 @@ impl Stored {
 impl From<Settled> for Closed {
     /// Nothing was replaced.
     fn from(settled: Settled) -> Self {
-        Self { settled, held: None }
+        Self { settled, held: None, event: None }
     }
 }
 

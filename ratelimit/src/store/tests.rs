@@ -4,6 +4,7 @@
 mod agreement;
 mod balances;
 mod concurrent;
+mod conservation;
 mod deciding;
 mod extending;
 mod faults;
@@ -16,9 +17,11 @@ mod properties;
 mod proxy;
 pub mod redis_server;
 mod refusing_servers;
+mod repeats;
 mod reserving;
 mod settling;
 mod snapshot;
+mod sweeping;
 
 pub use fixture::*;
 pub use snapshot::Snapshot;

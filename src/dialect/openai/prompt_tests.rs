@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::dialect::openai::parse;
 use crate::json::{Member, elements, members, text};
-use crate::tokenizer::{Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD};
+use crate::stream::SLICE;
+use crate::tokenizer::{Encoding, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, steps_of};
 
 #[path = "prompt_reference.rs"]
 mod reference;
@@ -169,6 +170,46 @@ fn what_is_no_json_ends_and_is_read_once() {
             read += end - from;
         }
         assert!(read <= 3 * body.len(), "{part}: {read}");
+    }
+}
+
+/// What it takes to count a body slice by slice: bytes read, steps of the counter, and the most steps of a slice.
+fn work(body: &str) -> (usize, u64, u64) {
+    let mut prompt = Prompt::default();
+    let (mut read, mut steps, mut most) = (0, 0, 0);
+    while prompt.position() < body.len() {
+        let from = prompt.position();
+        let slice = &body.as_bytes()[from..body.len().min(from + SLICE)];
+        let taken = steps_of(|| prompt.push(slice, |_| Some(Rules::new(Encoding::O200kBase, "gpt-4o"))));
+        (read, steps, most) = (read + slice.len(), steps + taken, most.max(taken));
+    }
+    (read, steps, most)
+}
+
+#[test]
+fn a_part_whose_type_comes_late_is_counted_once_and_in_slices() {
+    let text: String = (0..300_000_u32)
+        .map(|at| char::from(b'a' + (at.wrapping_mul(2_654_435_761) >> 24) as u8 % 26))
+        .collect();
+    let part = |members: &str| format!(r#"{{"model":"m","messages":[{{"content":[{{{members}}}]}}]}}"#);
+    let (_, steps, most) = work(&format!(r#"{{"model":"m","messages":[{{"content":"{text}"}}]}}"#));
+    let late = format!(r#""text":"{text}","type":"text""#);
+    let many = (0..300).map(|at| &text[at * 1_000..][..1_000]);
+    let many: Vec<_> = many.map(|text| format!(r#"{{"text":"{text}","type":"text"}}"#)).collect();
+    for (body, reads, counts) in [
+        (part(&format!(r#""type":"text","text":"{text}""#)), 1, 1),
+        (part(&late), 2, 1),
+        (part(&format!(r#""text":"{text}""#)), 2, 1),
+        (format!(r#"{{"messages":[{{"content":[{{{late}}}]}}],"model":"m"}}"#), 3, 1),
+        (format!(r#"{{"model":"m","messages":[{{"content":[{}]}}]}}"#, many.join(",")), 2, 1),
+        // Counted as a text, and then as what it turned out to be.
+        (part(&format!(r#""type":"text","text":"{text}","type":"odd""#)), 2, 2),
+    ] {
+        let (bytes, taken, most_of_slice) = work(&body);
+        let start = &body[..80];
+        assert!(bytes <= reads * (body.len() + SLICE), "{start}: {bytes} bytes read");
+        assert!(taken <= counts * steps + steps / 8, "{start}: {taken} steps, {steps} without parts");
+        assert!(most_of_slice <= most + most / 8, "{start}: {most_of_slice} steps in one go, {most}");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::dialect::BadRequest;
 use crate::edits::{Edit, Edits};
-use crate::json::{Member, elements, members, number, text};
+use crate::json::{Member, is_array_of_objects, members_named, number, text};
 
-/// The members that must not be given twice.
+/// The members that are read, and that must not be given twice.
 const ACTED_ON: [&str; 7] =
     ["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n"];
 const MAX_CHOICES: u64 = 128;
@@ -94,7 +94,7 @@ impl ChatRequest {
 
 pub fn parse(body: &[u8]) -> Result<ChatRequest, BadRequest> {
     let body = std::str::from_utf8(body).map_err(|_| whole_body("the body is not UTF-8"))?;
-    let all = members(body).map_err(|error| not_json(&error))?;
+    let all = members_named(body, &ACTED_ON).map_err(|error| not_json(&error))?;
     for name in ACTED_ON {
         if all.iter().filter(|member| member.key == name).count() > 1 {
             return Err(bad(name, "is given more than once"));
@@ -106,12 +106,11 @@ pub fn parse(body: &[u8]) -> Result<ChatRequest, BadRequest> {
         None => return Err(bad("model", "is missing")),
         Some(member) => text(member.raw).ok_or_else(|| bad("model", "must be a string"))?,
     };
-    let messages = match get("messages") {
+    match get("messages").map(|member| is_array_of_objects(member.raw)) {
         None => return Err(bad("messages", "is missing")),
-        Some(member) => elements(member.raw).map_err(|_| bad("messages", "must be an array"))?,
-    };
-    for raw in messages {
-        members(raw).map_err(|_| bad("messages", "must be an array of objects"))?;
+        Some(None) => return Err(bad("messages", "must be an array")),
+        Some(Some(false)) => return Err(bad("messages", "must be an array of objects")),
+        Some(Some(true)) => {}
     }
     let stream = match get("stream") {
         None => false,
@@ -155,12 +154,15 @@ fn include_usage(stream_options: Option<&Member<'_>>, body: &str) -> Result<Opti
         let bytes = br#"{"include_usage":true}"#.to_vec();
         return Ok(Some(Edit { offset: options.offset, length: options.raw.len(), bytes }));
     }
-    let inner = members(options.raw).map_err(|_| bad("stream_options", "must be an object"))?;
-    let mut given = inner.iter().filter(|member| member.key == "include_usage");
+    const NAME: &str = "include_usage";
+    let inner =
+        members_named(options.raw, &[NAME]).map_err(|_| bad("stream_options", "must be an object"))?;
+    let mut given = inner.iter();
     let edit = match (given.next(), given.next()) {
         (_, Some(_)) => return Err(bad("stream_options.include_usage", "is given more than once")),
         (None, _) => {
-            let separator = if inner.is_empty() { "" } else { "," };
+            let is_empty = options.raw.trim_matches(['{', '}', ' ', '\t', '\r', '\n']).is_empty();
+            let separator = if is_empty { "" } else { "," };
             insert(options.offset + 1, &format!(r#""include_usage":true{separator}"#))
         }
         (Some(member), _) => {

@@ -30,6 +30,12 @@ async fn bad_input_names_the_field_and_never_its_content() {
         assert_eq!(answer["error"]["field"], field, "{value}");
         assert!(!answer.to_string().contains("secret"), "{answer}");
     }
+    for field in ["id", "deadline_ms", "dialect", "endpoint", "prompt_tokens"] {
+        let mut body = reserve_body();
+        body.as_object_mut().unwrap().remove(field).unwrap();
+        let (status, answer) = post(server.api, "/v1/reserve", &body).await;
+        assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!(field)), "{answer}");
+    }
     let item = json!({"id": ID, "outcome": "used", "sent": true, "age_ms": 0, "queued_ms": 0,
         "usage": {"input": 1}, "reserve": reserve_body()});
     for (field, value, named) in [
@@ -156,7 +162,7 @@ async fn a_settle_batch_with_one_mistake_changes_nothing() {
         ("age_ms", "-1", "[1].age_ms"),
         ("queued_ms", "1e99", "[1].queued_ms"),
         ("account", "7", "[1].account"),
-        ("reserve", "{}", "[1].reserve"),
+        ("reserve", "{}", "[1].reserve.id"),
     ] {
         let bad = with(good.clone(), field, json!("HERE")).to_string().replace("\"HERE\"", value);
         let (status, answer) = settle(format!("[{good},{bad}]")).await;
@@ -168,7 +174,7 @@ async fn a_settle_batch_with_one_mistake_changes_nothing() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["error"]["message"].as_str().unwrap().contains("256"), "{answer}");
     let (status, answer) = settle(many("{}")).await;
-    assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!("[0]")), "{answer}");
+    assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!("[0].id")), "{answer}");
     assert_eq!(store.dump(), before);
     // By default such a body is not even read.
     let narrow = in_memory().await;

@@ -5,13 +5,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokengate_api::ReservationId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::store::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Meter, OpenHolds, Reserved,
-    Settlement, StoreError, TopUp, ToppedUp,
+    Settlement, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
 };
 use crate::tag::Tag;
 
@@ -49,8 +50,21 @@ impl Store for Gate {
         self.store.reserve(hold, within).await
     }
 
-    async fn settle(&self, batch: &[Settlement], within: Duration) -> Vec<Result<Closed, StoreError>> {
-        self.store.settle(batch, within).await
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        within: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
+        self.store.settle(batch, tell, within).await
+    }
+
+    async fn delivered(&self, events: &[(Tag, ReservationId)], within: Duration) -> Result<(), StoreError> {
+        self.store.delivered(events, within).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>, within: Duration) -> Result<Swept, StoreError> {
+        self.store.sweep(sweep, within).await
     }
 
     async fn explain(
@@ -175,6 +189,11 @@ async fn slow_callers_are_let_go() {
     let server = in_memory().await;
     for (sent, status) in [
         ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{", Some("HTTP/1.1 408")),
+        // It will not be read, so it is not waited for.
+        (
+            "POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 99999999999\r\n\r\n{",
+            Some("HTTP/1.1 413"),
+        ),
         ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-le", None),
         ("", None),
     ] {

@@ -84,7 +84,10 @@ async fn an_extend_batch_with_one_mistake_changes_nothing() {
         let mut bad = good.clone();
         bad.as_object_mut().unwrap().remove(field);
         let (status, answer) = post(server.api, "/v1/extend", &json!([good, bad])).await;
-        assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!("[1]")), "{field}");
+        assert_eq!(
+            (status, &answer["error"]["field"]),
+            (StatusCode::BAD_REQUEST, &json!(format!("[1].{field}")))
+        );
     }
     let (status, answer) = post(server.api, "/v1/extend", &json!(vec![good.clone(); 257])).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);

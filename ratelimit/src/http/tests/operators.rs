@@ -1,7 +1,9 @@
 //! What operators change by hand, over both stores.
 
 use super::*;
-use crate::clock::Clock;
+
+mod mistakes;
+mod overrides;
 
 const OTHER_KEY: &str = "100000000000000000000000000000000000000000000000000000000000000b";
 
@@ -168,156 +170,6 @@ async fn a_bucket_is_reset_and_open_holds_are_listed() {
         let (status, answer) = post(server.admin, "/v1/buckets/reset", &body).await;
         assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!("bucket.limit")));
     }
-}
-
-#[tokio::test]
-async fn a_mistake_is_named_and_changes_nothing() {
-    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), Lifetimes::default()));
-    let setup = Setup { policy: with_everything(), store: store.clone(), ..Setup::default() };
-    let server = start(setup).await;
-    top_up(&server, "g", "1.00").await;
-    reserve(&server, 1).await;
-    let before = store.dump();
-    let name = |field: &str, value: Value| with(bucket("tpm"), field, value);
-    let good = json!({"bucket": bucket("tpm"), "id": "x", "change": "charge", "amount": 1});
-    for (body, status, field) in [
-        (with(good.clone(), "bucket", name("tenant", json!("nobody"))), 404, "tenant"),
-        (with(good.clone(), "bucket", name("tenant", json!("two"))), 400, "bucket.plan"),
-        (with(good.clone(), "bucket", name("plan", json!("gold"))), 404, "bucket.plan"),
-        (with(good.clone(), "bucket", name("plan", json!("wide"))), 404, "bucket.plan"),
-        (with(good.clone(), "bucket", name("limit", json!("rpm"))), 404, "limit"),
-        (with(good.clone(), "bucket", name("model", Value::Null)), 400, "bucket.model"),
-        (with(good.clone(), "bucket", name("model", json!("claude"))), 404, "bucket.model"),
-        (with(good.clone(), "bucket", name("model", json!(7))), 400, "bucket.model"),
-        (with(good.clone(), "bucket", name("modle", json!("gpt"))), 400, "bucket.modle"),
-        (with(good.clone(), "bucket", json!({"tenant": "t", "limit": "bucket"})), 400, "bucket.key"),
-        (with(good.clone(), "bucket", with(bucket("bucket"), "key", json!("0000"))), 404, "bucket.key"),
-        (with(good.clone(), "bucket", with(bucket("bucket"), "key", json!("f0000000"))), 404, "bucket.key"),
-        (with(good.clone(), "bucket", json!({"tenant": "t", "limit": "month"})), 400, "bucket.user"),
-        (with(good.clone(), "id", json!("")), 400, "id"),
-        (with(good.clone(), "id", json!("x".repeat(129))), 400, "id"),
-        (with(good.clone(), "id", json!("a\nb")), 400, "id"),
-        (with(good.clone(), "change", json!("double")), 400, "change"),
-        (with(good.clone(), "amount", json!(0)), 400, "amount"),
-        (with(good.clone(), "amount", json!(-1)), 400, "amount"),
-        (with(good.clone(), "amount", json!(1.5)), 400, "amount"),
-        (with(good.clone(), "amount", json!(u64::MAX)), 400, "amount"),
-        (with(good.clone(), "amount", Value::Null), 400, "amount"),
-        (with(good.clone(), "usd", json!("1.00")), 400, "usd"),
-        (with(with(good.clone(), "usd", json!("1.00")), "amount", Value::Null), 400, "usd"),
-        (with(good.clone(), "bucket", bucket("prepaid")), 400, "usd"),
-        (with(good.clone(), "ammount", json!(1)), 400, "ammount"),
-    ] {
-        let (answered, answer) = post(server.admin, "/v1/corrections", &body).await;
-        assert_eq!(answered.as_u16(), status, "{body}: {answer}");
-        assert_eq!(answer["error"]["field"], field, "{body}: {answer}");
-    }
-    for path in ["/v1/corrections", "/v1/buckets/reset", "/v1/balances/top-up"] {
-        assert_eq!(post(server.admin, path, &json!([])).await.0, StatusCode::BAD_REQUEST);
-        let large = request(Method::POST, path, vec![b' '; 20_000]);
-        assert_eq!(send(server.admin, false, large).await.0, StatusCode::PAYLOAD_TOO_LARGE);
-        // Not where the filters call.
-        assert_eq!(post(server.api, path, &json!({})).await.0, StatusCode::NOT_FOUND);
-    }
-    assert_eq!(store.dump(), before);
-}
-
-#[tokio::test]
-async fn an_override_holds_for_its_time() {
-    let redis = RedisServer::start();
-    for server in both(&redis).await {
-        top_up(&server, "g", "1.00").await;
-        let set = async |limit: &str, amount: u64| {
-            let body = json!({"tenant": "t", "limit": limit, "amount": amount, "for_ms": 3_600_000});
-            post(server.admin, "/v1/overrides", &body).await
-        };
-        let before = SystemClock.now_ms();
-        let (status, one) = set("tpm", 60).await;
-        assert_eq!((status, &one["amount"], &one["tenant"]), (StatusCode::OK, &json!(60), &json!("t")));
-        let until = one["until"].as_u64().unwrap();
-        assert!(until >= before + 3_600_000 && until <= SystemClock.now_ms() + 3_600_000);
-        assert_eq!(set("slots", 1).await.0, StatusCode::OK);
-        assert_eq!(set("bucket", 100).await.0, StatusCode::OK);
-        let held = reserve(&server, 1).await;
-        let limits = held["limits"].as_array().unwrap();
-        let limit = |name: &str| limits.iter().find(|l| l["name"] == name).unwrap()["limit"].clone();
-        assert_eq!((limit("tpm"), limit("slots"), limit("bucket")), (json!(60), json!(1), json!(100)));
-        assert_eq!((limit("slide"), limit("month")), (json!(1_000), json!(1_000)));
-        let refused = reserve(&server, 2).await;
-        assert_eq!((&refused["decision"], &refused["limits"][0]["remaining"]), (&json!("deny"), &json!(10)));
-        let (_, explained) = get(server.admin, "/v1/explain?tenant=t&model=gpt").await;
-        assert_eq!(explained["limits"][0]["override_until"], until);
-        assert_eq!(explained["limits"][1]["override_until"], Value::Null);
-        // Nobody else's.
-        let (_, other) = get(server.admin, "/v1/explain?tenant=two&plan=wide&model=gpt").await;
-        let first = &other["limits"][0];
-        assert_eq!((&first["limit"], &first["override_until"]), (&json!(1_000), &Value::Null));
-
-        assert_eq!(set("tpm", 900).await.1["amount"], 900);
-        let (_, listed) = get(server.admin, "/v1/overrides").await;
-        assert_eq!(listed["overrides"].as_array().unwrap().len(), 3, "{listed}");
-        let remove = async |limit: &str| {
-            let path = format!("/v1/overrides?tenant=t&limit={limit}");
-            send(server.admin, false, request(Method::DELETE, &path, "")).await
-        };
-        assert_eq!(remove("slots").await.1["overrides"].as_array().unwrap().len(), 2);
-        assert_eq!(remove("slots").await.0, StatusCode::NOT_FOUND);
-        assert_eq!(reserve(&server, 2).await["decision"], "allow");
-        // Nothing at all.
-        assert_eq!(set("tpm", 0).await.0, StatusCode::OK);
-        assert_eq!(reserve(&server, 3).await["reason"], "request_exceeds_limit");
-    }
-}
-
-/// The store has them: another instance, and one that starts later, follow them.
-#[tokio::test]
-async fn an_override_is_everybodys() {
-    let redis = RedisServer::start();
-    let (one, two) =
-        (on_redis_with(&redis, with_everything()).await, on_redis_with(&redis, with_everything()).await);
-    let body = json!({"tenant": "t", "limit": "slide", "amount": 1, "for_ms": 3_600_000});
-    assert_eq!(post(one.admin, "/v1/overrides", &body).await.0, StatusCode::OK);
-    two.quota.refresh_overrides().await.unwrap();
-    let later = on_redis_with(&redis, with_everything()).await;
-    later.quota.refresh_overrides().await.unwrap();
-    for server in [two, later] {
-        let (_, explained) = get(server.admin, "/v1/explain?tenant=t&model=gpt").await;
-        assert_eq!(explained["limits"][1]["limit"], 1, "{explained}");
-    }
-}
-
-#[tokio::test]
-async fn a_mistaken_override_is_not_set() {
-    let server = start(Setup { policy: with_everything(), ..Setup::default() }).await;
-    let good = json!({"tenant": "t", "limit": "tpm", "amount": 5, "for_ms": 1_000});
-    for (field, value, status, named) in [
-        ("tenant", json!("nobody"), 404, "tenant"),
-        ("tenant", json!(""), 404, "tenant"),
-        ("limit", json!("other"), 404, "limit"),
-        ("limit", json!("prepaid"), 400, "usd"),
-        ("amount", json!(1_u64 << 53), 400, "amount"),
-        ("amount", json!(-1), 400, "amount"),
-        ("amount", Value::Null, 400, "amount"),
-        ("usd", json!("1.00"), 400, "usd"),
-        ("for_ms", json!(0), 400, "for_ms"),
-        ("for_ms", json!(400_u64 * 86_400_000), 400, "for_ms"),
-        ("for_ms", Value::Null, 400, "for_ms"),
-        ("until", json!(1), 400, "until"),
-    ] {
-        let (answered, answer) = post(server.admin, "/v1/overrides", &with(good.clone(), field, value)).await;
-        assert_eq!(
-            (answered.as_u16(), &answer["error"]["field"]),
-            (status, &json!(named)),
-            "{field}: {answer}"
-        );
-    }
-    let balance = json!({"tenant": "t", "limit": "prepaid", "usd": "5.00", "for_ms": 1_000});
-    let (_, answer) = post(server.admin, "/v1/overrides", &balance).await;
-    assert_eq!(answer["error"]["field"], "limit");
-    // Too large beside 1/86400000 a millisecond.
-    let bucket = with(with(good, "limit", json!("bucket")), "amount", json!(100_000_000));
-    assert_eq!(post(server.admin, "/v1/overrides", &bucket).await.1["error"]["field"], "amount");
-    assert_eq!(get(server.admin, "/v1/overrides").await.1["overrides"], json!([]));
 }
 
 #[tokio::test]

@@ -64,7 +64,8 @@ fn a_balance_is_what_was_granted_less_what_was_spent() {
     sim.refund(1, &mark, 50);
     assert_eq!(sim.open().gauge(), Gauge { used: 20, remaining: 80, reset_ms: 0 });
     sim.excess(200);
-    assert_eq!((sim.open().room(), sim.open().gauge().remaining), (-120, 0));
+    assert_eq!(sim.open().gauge(), Gauge { used: 220, remaining: -120, reset_ms: 0 });
+    assert_eq!((sim.open().gauge().left(), sim.open().gauge().granted()), (0, 100));
     assert_eq!(sim.reserve(2, 0), Err(Wait::Unknown));
     assert_eq!(sim.open().keep_ms(), None);
     let most = Account { granted: MAX_AMOUNT - 1, spent: 0 };

@@ -1,6 +1,7 @@
 //! Token buckets: over any interval no more than the burst and what regrew.
 
 use super::*;
+use crate::limits::bucket::signed;
 
 /// 100 tokens, refilled in 100 seconds.
 const RATE: Algorithm = Algorithm::TokenBucket { num: 1, den: 1_000 };
@@ -28,7 +29,7 @@ fn a_debt_pays_itself_off() {
     let mut sim = Sim::new(RATE, BURST);
     sim.reserve(1, 60).unwrap();
     sim.excess(90);
-    assert_eq!(sim.open().gauge(), Gauge { used: 150, remaining: 0, reset_ms: 150_000 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 150, remaining: -50, reset_ms: 150_000 });
     assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(51_000)));
     sim.excess(u64::MAX);
     assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(MAX_AMOUNT + 1_000)));
@@ -97,7 +98,7 @@ fn the_largest_bucket_is_exact() {
     let mark = sim.reserve(1, MAX_AMOUNT - 1).unwrap();
     assert_eq!(sim.reserve(2, 2), Err(Wait::Ms(1)));
     sim.refund(1, &mark, MAX_AMOUNT - 1);
-    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: MAX_AMOUNT, reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: signed(MAX_AMOUNT), reset_ms: 0 });
 }
 
 /// How a refund is given.
@@ -126,8 +127,11 @@ fn overshoot(seed: u64, refund: Refund) -> i64 {
             refund(&mut sim, number as u64, &mark, held - used);
             charges[number].1 = used;
         } else {
+            let there = sim.open().gauge().left();
+            let too_much = there + 1 + numbers.below(BURST);
+            let refused = sim.reserve(1 << 40, too_much).unwrap_err();
+            sim.check_wait(too_much, refused);
             // All there is, or some of it.
-            let there = sim.open().gauge().remaining;
             let amount = if numbers.below(2) == 0 { there } else { numbers.below(there + 1) };
             if amount > 0 {
                 let mark = sim.reserve(charges.len() as u64, amount).unwrap();

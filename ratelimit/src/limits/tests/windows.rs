@@ -1,5 +1,7 @@
 //! Fixed and calendar windows.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -9,6 +11,13 @@ const DAY: u64 = 86_400_000;
 /// Days around the change to summer time in Berlin, 2027-03-28: that one has 23 hours.
 const BERLIN: [u64; 4] = [1_806_102_000_000, 1_806_188_400_000, 1_806_271_200_000, 1_806_271_200_000 + DAY];
 const CALENDAR: Algorithm = Algorithm::CalendarWindow { boundaries_ms: BERLIN };
+
+/// "Days" of one and of two minutes, in turn: four boundaries around a time.
+fn day_of(now: u64) -> [u64; 4] {
+    let start = |number: u64| T0 - 3 * MINUTE + number / 2 * 3 * MINUTE + number % 2 * MINUTE;
+    let current = (1..).find(|number| start(number + 1) > now).unwrap();
+    [current - 1, current, current + 1, current + 2].map(start)
+}
 
 #[test]
 fn fixed_windows_start_at_multiples_of_their_length() {
@@ -94,7 +103,7 @@ fn a_refund_goes_to_its_own_window_or_nowhere_and_an_excess_to_the_current_one()
         sim.refund(1, &mark, 10);
         sim.excess(200);
         assert_eq!(sim.open().gauge().used, 220);
-        assert_eq!(sim.open().gauge().remaining, 0);
+        assert_eq!((sim.open().gauge().remaining, sim.open().gauge().left()), (-120, 0));
     }
 }
 
@@ -125,6 +134,56 @@ proptest! {
             let _ = sim.reserve(number as u64, amount);
             prop_assert!(sim.used() <= limit);
             prop_assert!(sim.open().gauge().reset_ms <= 2 * MINUTE);
+        }
+    }
+
+    /// With a clock that only goes forward, a window is a log of what was charged in it: what fits there is admitted and
+    /// nothing else, a refund is taken off its own window, an excess is added to the one of now.
+    #[test]
+    fn decides_as_a_log_of_windows_does(
+        limit in 20u64..60,
+        calendar in any::<bool>(),
+        steps in prop::collection::vec((0u64..25_000, 1u64..25, 0u64..5), 1..150),
+    ) {
+        let start_of = |now: u64| if calendar { day_of(now)[1] } else { now - now % MINUTE };
+        let mut sim = Sim::new(FIXED, limit);
+        let mut log: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut open = Vec::new();
+        for (number, (step, amount, kind)) in steps.into_iter().enumerate() {
+            let number = number as u64;
+            sim.now += step;
+            let start = start_of(sim.now);
+            if calendar {
+                sim.algorithm = Algorithm::CalendarWindow { boundaries_ms: day_of(sim.now) };
+            }
+            match kind {
+                0 if !open.is_empty() => {
+                    let (held, mark, there, window): (u64, Mark, u64, u64) =
+                        open.remove(amount as usize % open.len());
+                    let back = amount.min(there);
+                    sim.refund(held, &mark, back);
+                    *log.entry(window).or_default() -= back;
+                }
+                1 => {
+                    sim.excess(amount);
+                    *log.entry(start).or_default() += amount;
+                }
+                _ => {
+                    let counted = log.get(&start).copied().unwrap_or(0);
+                    match sim.reserve(number, amount) {
+                        Ok(mark) => {
+                            prop_assert!(counted + amount <= limit);
+                            *log.entry(start).or_default() += amount;
+                            open.push((number, mark, amount, start));
+                        }
+                        Err(wait) => {
+                            prop_assert!(counted + amount > limit);
+                            sim.check_wait(amount, wait);
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(sim.used(), log.get(&start).copied().unwrap_or(0));
         }
     }
 

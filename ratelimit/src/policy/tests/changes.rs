@@ -160,7 +160,7 @@ fn a_bad_text_is_told_once_and_the_next_good_one_taken() {
     let mut watched = Watched::new(&version("1"));
     watched.write("version: 2\n");
     assert_eq!(watched.poll(), "settling");
-    assert_eq!(watched.poll(), "policy.yaml:1:10: version: must be a string, not a whole number");
+    assert_eq!(watched.poll(), "policy.yaml:1:10: version: must be a string in quotes, not a whole number");
     assert_eq!([watched.poll(), watched.poll()], ["unchanged", "unchanged"]);
     watched.write(&version("1"));
     assert_eq!([watched.poll(), watched.poll(), watched.poll()], ["settling", "changed 1", "unchanged"]);

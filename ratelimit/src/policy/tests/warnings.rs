@@ -113,6 +113,17 @@ fn an_open_limit_beside_a_closed_one() {
     warns(&policy("limit: 5"), &["limit `l` is `on_store_failure: open` in vain"]);
     // Not where the closed one does not apply, nor beside a shadow.
     assert_eq!(warnings(&policy("limit: {b: 5, default: unlimited}")), [""; 0]);
+    // Nor where only the open one applies: endpoints without a model, tenants that the closed one leaves out.
+    let closed = |limit: &str| {
+        one_limit(&FINE.replace("count: tokens", "count: requests, on_store_failure: open"))
+            .replace("limits:", limit)
+    };
+    let tokens = "limits:\n  - {name: tpm, per: [tenant], count: tokens, algorithm: fixed_window, every: 1h, limit: 100000}";
+    assert_eq!(warnings(&closed(tokens)), [""; 0]);
+    let requests = tokens.replace("count: tokens", "count: requests");
+    warns(&closed(&requests), &["limit `l`", "in vain"]);
+    let without_t = format!("{}tenants: {{t: {{limits: {{tpm: unlimited}}}}}}\n", closed(&requests));
+    assert_eq!(warnings(&without_t), [""; 0]);
     let shadow = warnings(&policy("limit: {a: 5, b: 5}, mode: shadow"));
     assert!(shadow.iter().all(|warning| warning.contains("`b`: it is not limited")), "{shadow:?}");
 }

@@ -170,7 +170,9 @@ async fn explain_shows_what_has_no_window() {
         running.settle(usage_of(1, &account, 0, 130)).await;
         let explained = running.quota.explain(&asked("t", Some("big"), None)).await.unwrap();
         let prepaid = &explained.limits[2];
-        assert_eq!((prepaid.limit, prepaid.used, prepaid.remaining), (130_000, 130_000, 0));
+        assert_eq!((prepaid.limit, prepaid.used, prepaid.remaining), (100_000, 130_000, 0));
+        let refused = running.reserve(&by('a', 2, 1, 0)).await;
+        assert_eq!((limit(&refused, "prepaid").limit, limit(&refused, "prepaid").remaining), (100_000, 0));
         assert_eq!((explained.limits[0].used, explained.limits[0].reset_ms), (0, 0));
         assert_eq!((explained.limits[1].used, explained.limits[1].remaining), (120, 0));
     }

@@ -2,6 +2,7 @@
 
 use super::service::*;
 use super::*;
+use crate::overrides::{Override, Overrides};
 
 /// In force to the last millisecond, and forgotten long afterwards.
 #[tokio::test]
@@ -30,5 +31,55 @@ async fn an_override_ends() {
         running.clock.set(T0 + 2 * 3_600_000);
         running.quota.set_override(&set("day", 60_000)).await.unwrap();
         assert_eq!(notes().await, 1);
+    }
+}
+
+/// Money is dollars, and none is an amount too.
+#[tokio::test]
+async fn an_override_of_money() {
+    let policy = format!(
+        "version: \"1\"\nmodels: [{{name: m, match: [m], price_usd_per_million: {{input: \"1.00\", output: \"1.00\"}}}}]\n\
+         plans: {{basic: {{models: [m]}}}}\nkeys: [{{sha256: \"{}\", tenant: t, plan: basic}}]\n\
+         limits: [{{name: spend, per: [tenant], count: cost, algorithm: fixed_window, every: 1h, limit: {{usd: \"5\"}}}}]\n",
+        key('a')
+    );
+    let running = Running::in_memory(&policy);
+    for (usd, amount) in [("0.25", 250_000_000), ("0", 0), ("0.000000001", 1)] {
+        let set = OverrideRequest {
+            tenant: "t".to_owned(),
+            limit: "spend".to_owned(),
+            amount: None,
+            usd: Some(usd.to_owned()),
+            for_ms: 1_000,
+        };
+        assert_eq!(running.quota.set_override(&set).await.unwrap().amount, amount);
+        let explained = running.quota.explain(&asked("t", Some("m"), None)).await.unwrap();
+        assert_eq!(explained.limits[0].limit, amount);
+    }
+}
+
+/// Another instance renews an override that has long ended, after this one has read it and before it is removed.
+#[tokio::test]
+async fn a_renewed_override_is_not_forgotten() {
+    for running in Running::both(POLICY).await {
+        let store = &running.quota.store;
+        let of = |amount: u64, until: u64| Override {
+            tenant: "t".to_owned(),
+            limit: "rpm".to_owned(),
+            amount,
+            until,
+        };
+        let text = |set: &Override| serde_json::to_string(set).unwrap();
+        let (ended, renewed) = (of(1, T0), of(2, T0 + 3 * 3_600_000));
+        let name = Override::name("t", "rpm");
+        store.note(name, Some(&text(&ended)), STORE_TIME).await.unwrap();
+        running.clock.set(T0 + 2 * 3_600_000);
+        store.note(name, Some(&text(&renewed)), STORE_TIME).await.unwrap();
+        running.quota.forget_overrides(&Overrides::read(&[text(&ended)]), T0 + 2 * 3_600_000).await.unwrap();
+        assert_eq!(running.quota.list_overrides().await.unwrap().overrides, std::slice::from_ref(&renewed));
+        // Under another name there is nothing to remove.
+        assert!(!store.forget_note(Override::name("t", "tpm"), &text(&renewed), STORE_TIME).await.unwrap());
+        assert!(store.forget_note(name, &text(&renewed), STORE_TIME).await.unwrap());
+        assert!(store.notes(STORE_TIME).await.unwrap().is_empty());
     }
 }

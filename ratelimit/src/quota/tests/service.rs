@@ -20,7 +20,7 @@ pub struct Running {
     pub clock: Arc<ManualClock>,
     events: Queue,
     /// Kept for as long as it is asked.
-    _redis: Option<RedisServer>,
+    pub redis: Option<RedisServer>,
 }
 
 impl Running {
@@ -54,7 +54,7 @@ impl Running {
         let policy = Policy::parse("p", policy).unwrap();
         let quota = Quota::new(policy, store, ReleaseQueue::default(), clock.clone())
             .with_telemetry(Telemetry { metrics, events: Some(events) });
-        Self { quota: Arc::new(quota), clock, events: queue, _redis: redis }
+        Self { quota: Arc::new(quota), clock, events: queue, redis }
     }
 
     pub fn replace_policy(&self, policy: &str) {

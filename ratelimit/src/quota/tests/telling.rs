@@ -2,9 +2,10 @@
 
 use super::service::*;
 use super::*;
+use crate::store::tests::eventually;
 use serde_json::json;
 
-fn priced(limits: &str, price: &str) -> String {
+pub fn priced(limits: &str, price: &str) -> String {
     format!(
         r#"
 version: "1"
@@ -155,5 +156,33 @@ async fn shadows_say_what_they_would_have_refused() {
         assert_eq!(refused.refused_by.as_deref(), Some("strict"));
         assert_eq!(counted(), "2");
         assert!(!running.metrics().contains("would_deny_total{limit=\"strict\"}"));
+    }
+}
+
+/// Nobody settles a hold: its charge stays, and ledger and metrics are told so, once.
+#[tokio::test]
+async fn a_hold_that_lapses_is_told_once() {
+    // So often that each sweep of the test is one.
+    let every = Duration::from_millis(1);
+    for running in Running::both(&priced(SPEND, "2.00")).await {
+        running.reserve(&request(1, 10, Some(20))).await;
+        running.clock.set(T0 + 71 * 60_000);
+        eventually("the lapsed hold", || async {
+            running.quota.sweep(every).await.unwrap();
+            !running.metrics().contains("lapsed_holds_total 0\n")
+        })
+        .await;
+        running.quota.sweep(every).await.unwrap();
+        let metrics = running.metrics();
+        assert!(metrics.contains("lapsed_holds_total 1\n"), "{metrics}");
+        assert!(metrics.contains("lapsed_tokens_total 30\n"), "{metrics}");
+        let events = running.events();
+        assert_eq!(
+            events,
+            [json!({"id": "01".repeat(16), "status": "lapsed", "outcome": "held", "sent": null,
+                "reserved_at": T0, "settled_at": T0 + 71 * 60_000, "tenant": events[0]["tenant"], "plan": null,
+                "model": "big", "estimate_tokens": 30, "usage": null, "charged_tokens": 30,
+                "cost_nano_usd": null, "policy_version": events[0]["policy_version"]})]
+        );
     }
 }

@@ -35,7 +35,7 @@ algorithms.B = {
     return -2
   end,
   gauge = function(b)
-    return b.spent, math.max(b.granted - b.spent, 0), 0
+    return b.spent, b.granted - b.spent, 0
   end,
   save = function(b)
     redis.call('SET', b.key, struct.pack('>c2dd', 'B\1', b.granted, b.spent))

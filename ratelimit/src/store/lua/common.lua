@@ -24,7 +24,7 @@ local id = string.sub(KEYS[1] or '', -32)
 --   excess(b, amount)      adds what was used beyond the hold
 --   give_back(b, amount)   takes an amount off what is counted now, at most all of it
 --   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
---   gauge(b)               used, remaining, reset in ms
+--   gauge(b)               used, remaining (below 0 in debt), reset in ms
 --   save(b)                writes the state with its time to live
 -- b.went_back: the state was ahead of now and was brought back. b.changed: a correction has changed the state.
 local algorithms = {}
@@ -59,5 +59,5 @@ local function window_gauge(used, limit, left)
   if used == 0 then
     left = 0
   end
-  return used, math.max(limit - used, 0), left
+  return used, limit - used, left
 end

@@ -12,7 +12,7 @@
 -- ARGV[6…]  per charge: see common.lua
 --
 -- Answer: one letter, now, and per charge used, remaining, reset, whether it would deny, wait.
---   H held: the grant follows   P held before: the record follows   R refused   G gone
+--   H held, P held before: the record follows   R refused   G gone
 --   C clocks differ   B outside the calendar's boundaries   X unreadable state: these stand alone
 -- Nothing is written but by H, the attempt by P, and by R the count of attempts and what the clock has left behind.
 
@@ -95,11 +95,6 @@ if not held and least >= 0 then
   end
 end
 
-local lapsed = {}
-if held then
-  lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', digits(now), 'LIMIT', 0, 8)
-end
-
 local entries, count = {}, 0
 for _, b in ipairs(charges) do
   weigh(b)
@@ -125,7 +120,8 @@ end
 if held then
   local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
   local body = struct.pack('>dddd', grant, prompt, output, now) .. string.sub(ARGV[3], 41) .. table.concat(entries)
-  redis.call('SET', KEYS[1], head .. body, 'PX', ARGV[4])
+  record = head .. body
+  redis.call('SET', KEYS[1], record, 'PX', ARGV[4])
 end
 for _, b in ipairs(charges) do
   if b.save then
@@ -136,8 +132,6 @@ if not held then
   return answer('R', charges)
 end
 redis.call('ZADD', KEYS[2], digits(now + tonumber(ARGV[4])), ARGV[5] .. digits(prompt + output))
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
-if #lapsed > 0 then
-  redis.call('ZREM', KEYS[2], unpack(lapsed))
-end
-return answer('H', charges) .. struct.pack('>d', grant)
+-- A day longer than the record: what lapses is looked for by a sweep.
+redis.call('PEXPIRE', KEYS[2], digits(tonumber(ARGV[4]) + 86400000))
+return answer('H', charges) .. record

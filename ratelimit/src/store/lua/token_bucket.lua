@@ -168,15 +168,16 @@ algorithms.T = {
   end,
   excess = take,
   give_back = function(b, amount)
-    b.level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
-    b.changed = b.changed or amount > 0
+    local level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
+    b.changed = b.changed or level ~= b.level
+    b.level = level
   end,
   wait = function(b, amount)
     return math.ceil((amount * b.den - b.level) / b.num)
   end,
   gauge = function(b)
     local missing = full(b) - b.level
-    return math.ceil(missing / b.den), math.max(math.floor(b.level / b.den), 0), math.ceil(missing / b.num)
+    return math.ceil(missing / b.den), math.floor(b.level / b.den), math.ceil(missing / b.num)
   end,
   save = function(b)
     local head = struct.pack('>c2dddddddd', 'T\1', b.held_limit, b.num, b.den, b.generation, b.level, b.time,

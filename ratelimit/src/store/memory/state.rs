@@ -1,15 +1,18 @@
 //! What is kept, and until when.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use tokengate_api::ReservationId;
 
 use super::super::lifetimes::ms;
 use super::super::settlement::Stored;
-use super::super::{BucketId, Hold, Meter, StoreError, Verdict};
+use super::super::{BucketId, Hold, LapsedHold, Meter, OpenHold, StoreError, Verdict};
 use crate::limits::{Bucket, State as BucketState};
 use crate::tag::Tag;
+
+/// More lapsed holds than this wait for no sweep: the oldest goes.
+const MOST_LAPSED: usize = 100_000;
 
 /// Entries thrown away per call at most: more than a call can add, so that the past cannot pile up.
 const TRIMS_PER_CALL: usize = 32;
@@ -23,6 +26,8 @@ pub struct State {
     /// What operators' changes were, and until when that is remembered.
     pub amendments: HashMap<(Tag, Tag), (Tag, u64)>,
     pub notes: BTreeMap<Tag, String>,
+    /// Holds that nobody settled in time, until a sweep takes them.
+    pub lapsed: VecDeque<LapsedHold>,
     /// When what may be thrown away, soonest first; exactly one entry for everything above.
     pub expiries: BTreeSet<(u64, Key)>,
 }
@@ -74,24 +79,44 @@ impl State {
         let key = Key::Record(account, id.clone());
         if let Some(old) = self.records.insert((account, id.clone()), Kept { value, until_ms }) {
             self.expiries.remove(&(old.until_ms, key.clone()));
+            if old.until_ms <= now {
+                self.lapse(account, id, old.value);
+            }
         }
         self.expiries.insert((until_ms, key));
     }
 
-    pub fn trim(&mut self, now: u64) {
+    /// Throws away what is over; whether there may be more of it.
+    pub fn trim(&mut self, now: u64) -> bool {
         for _ in 0..TRIMS_PER_CALL {
-            let Some((until_ms, key)) = self.expiries.pop_first() else { return };
+            let Some((until_ms, key)) = self.expiries.pop_first() else { return false };
             if until_ms > now {
                 self.expiries.insert((until_ms, key));
-                return;
+                return false;
             }
             match key {
                 Key::Bucket(account, bucket) => {
                     self.buckets.remove(&(account, bucket));
                 }
                 Key::Record(account, id) => {
-                    self.records.remove(&(account, id));
+                    if let Some(Kept { value, .. }) = self.records.remove(&(account, id.clone())) {
+                        self.lapse(account, &id, value);
+                    }
                 }
+            }
+        }
+        true
+    }
+
+    /// Remembers a record that is over, if it was open.
+    fn lapse(&mut self, account: Tag, id: &ReservationId, value: Stored) {
+        if let Stored::Open(record) = value {
+            let reserved_at_ms = record.reserved_at_ms.unwrap_or(0);
+            let (id, model, tokens) = (id.clone(), record.model, record.tokens());
+            self.lapsed
+                .push_back(LapsedHold { account, hold: OpenHold { id, model, tokens, reserved_at_ms } });
+            if self.lapsed.len() > MOST_LAPSED {
+                self.lapsed.pop_front();
             }
         }
     }

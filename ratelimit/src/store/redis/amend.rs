@@ -20,6 +20,7 @@ impl RedisStore {
             keys: vec![
                 key.clone(),
                 self.keys.open_holds(home),
+                self.keys.outbox(home),
                 self.keys.bucket(*account, correction.meter.bucket),
             ],
             arguments: vec![
@@ -27,6 +28,8 @@ impl RedisStore {
                 Vec::new(),
                 fingerprint.clone(),
                 ms(AMENDMENT_LIFE).to_string().into_bytes(),
+                Vec::new(),
+                Vec::new(),
                 Vec::new(),
                 answer::correction(correction),
             ],

@@ -80,7 +80,7 @@ impl<'a> Answer<'a> {
     pub fn gauge(&mut self) -> Option<Gauge> {
         Some(Gauge {
             used: self.reader.amount()?,
-            remaining: self.reader.amount()?,
+            remaining: self.reader.signed()?,
             reset_ms: self.reader.amount()?,
         })
     }
@@ -96,10 +96,6 @@ impl<'a> Answer<'a> {
             (ms, _) => Wait::Ms(u64::try_from(ms).ok()?),
         };
         Some(Standing { gauge, would_deny, wait })
-    }
-
-    pub fn grant(&mut self) -> Option<Option<u64>> {
-        self.reader.optional_amount()
     }
 
     pub fn rest(&self) -> &'a [u8] {

@@ -105,6 +105,8 @@ impl From<RedisError> for StoreError {
     fn from(error: RedisError) -> Self {
         if error.is_timeout() {
             Self::Timeout
+        } else if error.code() == Some("WRONGTYPE") {
+            Self::Format
         } else if error.code().is_some() {
             Self::Refused(describe(&error))
         } else if matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) {

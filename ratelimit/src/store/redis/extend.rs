@@ -12,17 +12,8 @@ use super::{RedisStore, answer};
 
 impl RedisStore {
     pub(super) async fn try_extend(&self, batch: &[Extension]) -> Vec<Result<Extended, StoreError>> {
-        let mut reads = redis::pipe();
-        for extension in batch {
-            reads.get(self.keys.record(extension.account, &extension.id));
-        }
-        let mut connection = self.connection.clone();
-        let records: Result<Vec<Option<Vec<u8>>>, _> = reads.query_async(&mut connection).await;
-        match records {
-            Err(error) => {
-                let error = StoreError::from(error);
-                batch.iter().map(|_| Err(error.clone())).collect()
-            }
+        match self.records(batch.iter().map(|extension| (extension.account, &extension.id))).await {
+            Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
             Ok(records) => {
                 let extensions =
                     batch.iter().zip(records).map(|(extension, record)| self.extend_one(extension, record));

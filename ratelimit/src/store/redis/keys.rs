@@ -24,6 +24,22 @@ impl Keys {
         format!("{}:{{{home}}}:b:{}:{}", self.prefix, bucket.limit, bucket.subject)
     }
 
+    /// Usage events that wait for their delivery.
+    pub fn outbox(&self, account: Tag) -> String {
+        format!("{}:{{{account}}}:e", self.prefix)
+    }
+
+    /// Accounts that have had holds or settlements of late, with when that was last announced: what a sweep goes
+    /// through.
+    pub fn accounts(&self) -> String {
+        format!("{}:accounts", self.prefix)
+    }
+
+    /// Held by the instance that sweeps.
+    pub fn sweeper(&self) -> String {
+        format!("{}:sweeper", self.prefix)
+    }
+
     /// Used for a moment at the start.
     pub fn self_test(&self, account: Tag) -> String {
         format!("{}:{{{account}}}:t", self.prefix)

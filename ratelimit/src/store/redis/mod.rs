@@ -4,11 +4,15 @@ mod amend;
 mod answer;
 mod connect;
 mod extend;
+mod fresh;
 mod keys;
 #[cfg(test)]
 mod mutation;
+mod outbox;
+mod records;
 mod script;
 mod settle;
+mod sweep;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,12 +20,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::aio::ConnectionManager;
+use tokengate_api::ReservationId;
 
 use answer::Answer;
 pub use connect::{ConnectError, Target, TlsFiles, Watch};
+use fresh::Fresh;
 use keys::{Keys, member, member_tokens};
 #[cfg(test)]
 pub use mutation::Mutation;
+use outbox::Announced;
 use script::{Call, Kinds, Scripts, TimeSource};
 
 use super::codec::{Reader, double, put_amount};
@@ -31,7 +38,7 @@ use super::record;
 use super::settlement::Stored;
 use super::{
     Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, Store, StoreError, TopUp, ToppedUp, Verdict,
+    Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
 };
 use crate::clock::Clock;
 use crate::limits::Account;
@@ -46,6 +53,8 @@ pub struct RedisStore {
     keys: Keys,
     clock: Arc<dyn Clock>,
     lifetimes: Lifetimes,
+    announced: Announced,
+    fresh: Fresh,
 }
 
 impl RedisStore {
@@ -93,7 +102,9 @@ impl RedisStore {
         let target = target.into();
         let connection = connect::connect(&target).await?;
         let keys = Keys { prefix: key_prefix.to_owned() };
-        let store = Self { connection, scripts: Scripts::new(time), keys, clock, lifetimes };
+        let scripts = Scripts::new(time);
+        let (announced, fresh) = (Announced::default(), Fresh::default());
+        let store = Self { connection, scripts, keys, clock, lifetimes, announced, fresh };
         match within(Duration::from_secs(2), store.self_test()).await {
             Ok(()) => Ok(store),
             Err(error) => Err(connect::unusable(&target, error.to_string())),
@@ -147,7 +158,9 @@ impl RedisStore {
         let limits = hold.charges.iter().map(standing).collect::<Option<_>>().ok_or(StoreError::Format)?;
         let verdict = match answer.letter {
             b'H' => {
-                let grant = answer.grant().ok_or(StoreError::Format)?;
+                let grant = record::grant(answer.rest()).ok_or(StoreError::Format)?;
+                self.fresh.put(hold.account, &hold.id, answer.rest());
+                self.announce(hold.account).await;
                 Verdict::Held { grant, replayed: false }
             }
             b'P' => match record::read(Some(answer.rest())) {
@@ -216,12 +229,25 @@ impl Store for RedisStore {
         within(time, self.try_reserve(hold)).await
     }
 
-    async fn settle(&self, batch: &[Settlement], time: Duration) -> Vec<Result<Closed, StoreError>> {
+    async fn settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+        time: Duration,
+    ) -> Vec<Result<Closed, StoreError>> {
         if batch.is_empty() {
             return Vec::new();
         }
-        let settled = within(time, async { Ok(self.try_settle(batch).await) }).await;
+        let settled = within(time, async { Ok(self.try_settle(batch, tell).await) }).await;
         settled.unwrap_or_else(|error| batch.iter().map(|_| Err(error.clone())).collect())
+    }
+
+    async fn delivered(&self, events: &[(Tag, ReservationId)], time: Duration) -> Result<(), StoreError> {
+        within(time, self.try_forget(events)).await
+    }
+
+    async fn sweep(&self, sweep: &Sweep<'_>, time: Duration) -> Result<Swept, StoreError> {
+        within(time, self.try_sweep(sweep)).await
     }
 
     async fn extend(&self, batch: &[Extension], time: Duration) -> Vec<Result<Extended, StoreError>> {
@@ -294,6 +320,12 @@ impl Store for RedisStore {
             None => redis::cmd("HDEL").arg(key).arg(field).to_owned(),
         };
         within(time, async { Ok(command.query_async::<()>(&mut connection).await?) }).await
+    }
+
+    async fn forget_note(&self, name: Tag, text: &str, time: Duration) -> Result<bool, StoreError> {
+        let arguments = vec![name.to_string().into_bytes(), text.as_bytes().to_vec()];
+        let call = Call { keys: vec![self.keys.notes()], arguments, ..Call::default() };
+        within(time, self.patiently(|| self.scripts.forget_note.run(&self.connection, &call))).await
     }
 
     async fn ping(&self, time: Duration) -> Result<(), StoreError> {

@@ -69,6 +69,8 @@ pub struct Scripts {
     pub extend: Script,
     pub explain: Script,
     pub top_up: Script,
+    pub lapse: Script,
+    pub forget_note: Script,
     pub self_test: Script,
 }
 
@@ -88,6 +90,8 @@ impl Scripts {
             extend: script(&[CHARGING, include_str!("../lua/extend.lua")]),
             explain: script(&[include_str!("../lua/explain.lua")]),
             top_up: script(&[include_str!("../lua/top_up.lua")]),
+            lapse: script(&[include_str!("../lua/lapse.lua")]),
+            forget_note: script(&[include_str!("../lua/forget_note.lua")]),
             self_test: script(&[include_str!("../lua/self_test.lua")]),
         }
     }

@@ -3,32 +3,28 @@ use futures_util::future::join_all;
 use super::super::lifetimes::ms;
 use super::super::record;
 use super::super::settlement::{Correction, Step, Stored, step};
-use super::super::{Closed, Settled, Settlement, StoreError};
+use super::super::{Closed, Settled, Settlement, StoreError, TellSettled};
 use super::keys::member;
 use super::script::{Call, Kinds};
-use super::{RedisStore, answer};
+use super::{RedisStore, answer, outbox};
 
 /// How often a settle reads a record again that changed under its hands.
 pub(super) const TRIES: usize = 4;
 
 impl RedisStore {
-    pub(super) async fn try_settle(&self, batch: &[Settlement]) -> Vec<Result<Closed, StoreError>> {
-        let mut reads = redis::pipe();
-        for settlement in batch {
-            reads.get(self.keys.record(settlement.account, &settlement.id));
-        }
-        let mut connection = self.connection.clone();
-        let records: Result<Vec<Option<Vec<u8>>>, _> = reads.query_async(&mut connection).await;
-        match records {
-            Err(error) => {
-                let error = StoreError::from(error);
-                batch.iter().map(|_| Err(error.clone())).collect()
-            }
+    pub(super) async fn try_settle(
+        &self,
+        batch: &[Settlement],
+        tell: TellSettled<'_>,
+    ) -> Vec<Result<Closed, StoreError>> {
+        match self.records(batch.iter().map(|settlement| (settlement.account, &settlement.id))).await {
+            Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
             // Started together, so they go out together: one after the other on one connection.
             Ok(records) => {
-                let settles =
-                    batch.iter().zip(records).map(|(settlement, record)| self.settle_one(settlement, record));
-                join_all(settles).await
+                let settle = |(place, (settlement, record))| {
+                    self.settle_one(settlement, record, move |closed| tell(place, closed))
+                };
+                join_all(batch.iter().zip(records).enumerate().map(settle)).await
             }
         }
     }
@@ -37,25 +33,26 @@ impl RedisStore {
         &self,
         settlement: &Settlement,
         mut bytes: Option<Vec<u8>>,
+        tell: impl Fn(&Closed) -> Option<String>,
     ) -> Result<Closed, StoreError> {
         let key = self.keys.record(settlement.account, &settlement.id);
         for _ in 0..TRIES {
             let stored = record::read(bytes.as_deref()).map_err(|_| StoreError::Format)?;
-            let (settled, call) = match step(settlement, &stored, &self.lifetimes) {
+            let (settled, tombstone, corrections) = match step(settlement, &stored, &self.lifetimes) {
                 Step::Answer(settled) => return Ok(settled.into()),
-                Step::Replace(corrections) => {
-                    (Settled::Replaced, self.close(settlement, &bytes, &stored, b"S", &corrections))
-                }
-                Step::Book(corrections) => {
-                    (Settled::Booked, self.close(settlement, &bytes, &stored, b"S", &corrections))
-                }
-                Step::Refuse { attempt } => {
-                    (Settled::Unknown, self.close(settlement, &bytes, &stored, &[b'T', attempt], &[]))
-                }
+                Step::Replace(corrections) => (Settled::Replaced, vec![b'S'], corrections),
+                Step::Book(corrections) => (Settled::Booked, vec![b'S'], corrections),
+                Step::Refuse { attempt } => (Settled::Unknown, vec![b'T', attempt], Vec::new()),
             };
+            // Before the event is there.
+            self.announce(settlement.account).await;
+            let mut closed = Closed { settled, held: stored.held(), event: None };
+            closed.event = tell(&closed);
+            let event = closed.event.as_deref();
+            let call = self.close(settlement, &bytes, &stored, tombstone, event, &corrections);
             let answer: Vec<u8> = self.patiently(|| self.scripts.settle.run(&self.connection, &call)).await?;
             match answer.as_slice() {
-                b"D" => return Ok(Closed { settled, held: stored.held() }),
+                b"D" => return Ok(closed),
                 b"~" => {}
                 answer => return Err(answer::failure(answer.first().copied())),
             }
@@ -69,7 +66,8 @@ impl RedisStore {
         settlement: &Settlement,
         bytes: &Option<Vec<u8>>,
         stored: &Stored,
-        tombstone: &[u8],
+        tombstone: Vec<u8>,
+        event: Option<&str>,
         corrections: &[Correction],
     ) -> Call {
         let account = settlement.account;
@@ -80,13 +78,19 @@ impl RedisStore {
         };
         let mut call = Call {
             kinds: Kinds::default(),
-            keys: vec![self.keys.record(account, &settlement.id), self.keys.open_holds(account)],
+            keys: vec![
+                self.keys.record(account, &settlement.id),
+                self.keys.open_holds(account),
+                self.keys.outbox(account),
+            ],
             arguments: vec![
                 self.now(),
                 bytes.clone().unwrap_or_default(),
-                tombstone.to_vec(),
+                tombstone,
                 ms(life).to_string().into_bytes(),
                 member.into_bytes(),
+                event.map(|line| outbox::keep(line, self.clock.now_ms())).unwrap_or_default(),
+                ms(outbox::LIFE).to_string().into_bytes(),
             ],
         };
         for correction in corrections {

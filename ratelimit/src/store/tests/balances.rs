@@ -1,10 +1,11 @@
-//! Prepaid balances, and resets.
+//! Prepaid balances, resets and corrections.
 
 use super::*;
 use crate::limits::{Account, Algorithm, MAX_AMOUNT, Wait};
-use crate::store::{Settled, TopUp, ToppedUp, Verdict};
+use crate::store::{Amended, Amendment, Change, Correction, Settled, TopUp, ToppedUp, Verdict};
+use crate::tag::Tag;
 
-over_both_stores!(suite: a_balance_is_topped_up_once_per_grant, a_balance_is_spent, a_bucket_is_reset);
+over_both_stores!(suite: a_balance_is_topped_up_once_per_grant, a_balance_is_spent, a_bucket_is_reset, what_is_full_is_given_nothing);
 
 fn top_up(grant_id: &str, amount: u64) -> TopUp {
     TopUp { account: account(), bucket: bucket("balance"), grant_id: grant_id.to_owned(), amount }
@@ -45,7 +46,7 @@ mod suite {
         assert_eq!(fixture.verdict(&hold(3, &[prepaid(80)])).await, HELD);
         assert_eq!(fixture.settle(settlement(3, used(120))).await, Settled::Replaced);
         let gauge = fixture.explain(&[prepaid(0)]).await.gauges[0];
-        assert_eq!((gauge.used, gauge.remaining), (140, 0));
+        assert_eq!((gauge.used, gauge.left(), gauge.granted()), (140, 0, 100));
         fixture.store.top_up(&top_up("b", 50), TIME).await.unwrap();
         assert_eq!(fixture.verdict(&hold(4, &[prepaid(11)])).await, Verdict::Refused);
         assert_eq!(fixture.verdict(&hold(5, &[prepaid(10)])).await, HELD);
@@ -67,5 +68,18 @@ mod suite {
         assert_eq!(fixture.verdict(&hold(2, &charges)).await, HELD);
         assert_eq!(fixture.settle(settlement(2, used(5))).await, Settled::Replaced);
         assert_eq!(uses(&fixture.explain(&charges).await.gauges), [5, 0]);
+    }
+
+    /// Else the bucket would be stored as full, and a clock that goes back would find it so.
+    pub async fn what_is_full_is_given_nothing(fixture: Fixture) {
+        let charge = tokens(100, 1).named("t").algorithm(Algorithm::TokenBucket { num: 1, den: 100 });
+        fixture.reserve(&hold(1, &[charge])).await;
+        fixture.clock.set(T0 + 10_000);
+        let correction = Correction { meter: charge.charge.meter, change: Change::GiveBack { amount: 5 } };
+        let amendment = Amendment { account: account(), id: Tag::of("correction", []), correction };
+        assert_eq!(fixture.store.amend(&amendment, TIME).await, Ok(Amended::Done));
+        assert_eq!(fixture.used(&charge).await, 0);
+        fixture.clock.set(T0 + 50);
+        assert_eq!(fixture.used(&charge).await, 1);
     }
 }

@@ -48,7 +48,8 @@ async fn a_stopped_server() {
     assert!(StoreError::Timeout.indeterminate());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     releases.push(Settlement { attempt: Some(1), ..settlement(2, UNSENT) });
-    let settle = fixture.store.settle(&[settlement(1, used(1))], Duration::from_millis(80)).await;
+    let settle =
+        fixture.store.settle(&[settlement(1, used(1))], &|_, _| None, Duration::from_millis(80)).await;
     assert_eq!(settle, [Err(StoreError::Timeout)]);
 
     server.signal("CONT");
@@ -87,21 +88,16 @@ async fn unreadable_state_is_left_alone() {
     fixture.reserve(&hold(1, &charges)).await;
     let key = |part: &str| server.command::<Vec<String>>(&["KEYS", &format!("*{part}*")]).remove(0);
     let (bucket, record) = (key(":b:"), key(":r:"));
-    for (value, error) in
-        [("F\u{2}0123456789abcdef", Some(StoreError::Format)), ("", Some(StoreError::Format)), ("list", None)]
-    {
+    for spoil in [
+        ["SET", &bucket, "F\u{2}0123456789abcdef"].as_slice(),
+        &["SET", &bucket, ""],
+        &["ZADD", &bucket, "1", "x"],
+    ] {
         server.command::<()>(&["DEL", &bucket]);
-        match error {
-            Some(_) => server.command::<()>(&["SET", &bucket, value]),
-            None => server.command::<()>(&["ZADD", &bucket, "1", "x"]),
-        }
+        server.command::<()>(spoil);
         let before = server.dump();
-        let answer = fixture.store.reserve(&hold(2, &charges), TIME).await;
-        match error {
-            Some(error) => assert_eq!(answer, Err(error)),
-            None => assert!(matches!(answer, Err(StoreError::Refused(_))), "{answer:?}"),
-        }
-        assert!(fixture.settle_all(&[settlement(1, used(1))]).await[0].is_err());
+        assert_eq!(fixture.store.reserve(&hold(2, &charges), TIME).await, Err(StoreError::Format));
+        assert_eq!(fixture.settle_all(&[settlement(1, used(1))]).await, [Err(StoreError::Format)]);
         assert_eq!(server.dump(), before);
     }
     server.command::<()>(&["DEL", &bucket]);
@@ -113,6 +109,31 @@ async fn unreadable_state_is_left_alone() {
         assert_eq!(settled, [Err(StoreError::Format)], "{value}");
         assert_eq!(server.dump(), before);
     }
+}
+
+/// Releases that fail for a bucket which cannot be read wait behind the others, however many they are.
+#[tokio::test]
+async fn unreadable_state_holds_up_no_other_release() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let bad = [tokens(100_000, 10).named("bad")];
+    for number in 0..300 {
+        assert_eq!(fixture.verdict(&hold(number, &bad)).await, HELD);
+    }
+    let key = server.command::<Vec<String>>(&["KEYS", "*:b:*"]).remove(0);
+    server.command::<()>(&["SET", &key, "something else"]);
+    assert_eq!(fixture.verdict(&hold(300, &[tokens(100, 10)])).await, HELD);
+    let releases = ReleaseQueue::default();
+    for number in 0..=300 {
+        releases.push(settlement(number, UNSENT));
+    }
+    let sender = tokio::spawn(releases.clone().run(fixture.store.clone()));
+    eventually("the release", || async { fixture.used(&tokens(100, 0)).await == 0 }).await;
+    assert_eq!((fixture.open_holds().await, releases.is_empty()), (300, false));
+    server.command::<()>(&["DEL", &key]);
+    eventually("the others", || async { releases.is_empty() }).await;
+    assert_eq!(fixture.open_holds().await, 0);
+    sender.abort();
 }
 
 /// Production decides by the server's clock, and not at all when the machine's is far from it.

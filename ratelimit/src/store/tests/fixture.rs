@@ -110,7 +110,7 @@ impl Fixture {
 
 /// Without what was held.
 pub async fn settle_all(store: &dyn Store, batch: &[Settlement]) -> Vec<Result<Settled, StoreError>> {
-    let answers = store.settle(batch, TIME).await;
+    let answers = store.settle(batch, &|_, _| None, TIME).await;
     answers.into_iter().map(|answer| answer.map(|closed| closed.settled)).collect()
 }
 

@@ -54,6 +54,10 @@ mutations! {
     a_refund_into_the_current_window:
         "if struct.unpack('>d', text, at) == b.start then" => "if true then",
         by settling::suite::a_refund_goes_to_its_window_or_nowhere;
+    a_refund_into_the_current_day:
+        "  refund = function(b, text, at, amount)\n    if struct.unpack('>d', text, at) == b.start then"
+        => "  refund = function(b, text, at, amount)\n    if true then",
+        by conservation::suite::every_window_has_its_charges;
     a_refund_into_the_current_sub_window:
         "local place = struct.unpack('>d', text, at) - (b.head - b.n)" => "local place = b.n",
         by properties::suite::a_late_refund_of_a_sliding_window;
@@ -66,6 +70,9 @@ mutations! {
     a_tombstone_left_out:
         "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])" => "redis.call('DEL', KEYS[1])",
         by settling::suite::only_the_first_settle_counts;
+    a_hold_after_the_close:
+        "  elseif record == 'S' then\n    return answer('G', charges)" => "  elseif record == 'S' then\n    record = nil",
+        by repeats::suite::one_reservation_in_any_order;
     numbers_of_14_digits_in_a_window:
         "b.used = math.min(b.used + amount, MAX_AMOUNT)"
         => "b.used = tonumber('' .. math.min(b.used + amount, MAX_AMOUNT))",

@@ -1,4 +1,5 @@
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 pub struct RedisServer {
     child: Child,
     directory: tempfile::TempDir,
+    port: u16,
     pub url: String,
 }
 
@@ -23,33 +25,48 @@ impl RedisServer {
     fn try_start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
-        let mut child = Command::new("redis-server")
+        let child = Self::launch(port, directory.path(), &[]);
+        let mut server = Self { child, directory, port, url: format!("redis://127.0.0.1:{port}") };
+        server.answers().then_some(server)
+    }
+
+    fn launch(port: u16, directory: &Path, settings: &[&str]) -> Child {
+        Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .args(["--daemonize", "no", "--dir"])
-            .arg(directory.path())
+            .arg(directory)
+            .args(settings)
             .stdout(Stdio::null())
             .spawn()
-            .expect(
-                "the tests of the Redis store need `redis-server` in PATH (apt-get install redis-server)",
-            );
-        let url = format!("redis://127.0.0.1:{port}");
-        let client = redis::Client::open(url.as_str()).unwrap();
+            .expect("the tests of the Redis store need `redis-server` in PATH (apt-get install redis-server)")
+    }
+
+    /// Whether it answers, as soon as it does; not when its process ends first.
+    fn answers(&mut self) -> bool {
+        let client = redis::Client::open(self.url.as_str()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < deadline {
-            if child.try_wait().unwrap().is_some() {
-                return None;
-            }
+        while Instant::now() < deadline && self.child.try_wait().unwrap().is_none() {
             let answered = client
                 .get_connection_with_timeout(Duration::from_secs(2))
                 .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection));
             if answered.is_ok() {
-                return Some(Self { child, directory, url });
+                return true;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let _ = child.kill();
-        let _ = child.wait();
-        None
+        false
+    }
+
+    /// Ends the process as an operator does.
+    pub fn stop(&mut self) {
+        self.signal("TERM");
+        self.child.wait().unwrap();
+    }
+
+    /// Starts another process at the same address, with what the one before has left on disk.
+    pub fn start_again(&mut self, settings: &[&str]) {
+        self.child = Self::launch(self.port, self.directory.path(), settings);
+        assert!(self.answers(), "redis-server did not start again");
     }
 
     /// Stops the process where it stands (`STOP`), or lets it go on (`CONT`).

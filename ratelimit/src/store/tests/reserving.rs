@@ -160,7 +160,9 @@ pub mod suite {
         }
         if let Some(server) = &fixture.server {
             let keys: Vec<String> = server.command(&["KEYS", "*"]);
-            assert!(keys.iter().all(|key| key.len() < 80 && key.is_ascii() && key.starts_with("t:{")));
+            let of_all = |key: &String| key == "t:accounts";
+            let of_one = |key: &String| key.len() < 80 && key.is_ascii() && key.starts_with("t:{");
+            assert!(keys.iter().all(|key| of_all(key) || of_one(key)));
         }
     }
 

@@ -46,7 +46,7 @@ pub mod suite {
         fixture.extend(extension(1, 15)).await;
         let batch =
             [settlement(1, used(3)), settlement(2, UNSENT), settlement(1, used(3)), settlement(9, UNSENT)];
-        let answers = fixture.store.settle(&batch, TIME).await;
+        let answers = fixture.store.settle(&batch, &|_, _| None, TIME).await;
         let held: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().held).collect();
         let first = HeldRecord {
             model: model(),
@@ -253,7 +253,8 @@ async fn redis_forgets() {
         Duration::from_millis(lives.max().unwrap().try_into().unwrap()).as_secs_f64().ceil()
     };
     assert_eq!(life(&format!(":r:{}", id(1))), 4200.0);
-    assert_eq!(life(":o"), 4200.0);
+    assert_eq!(life(":o"), 4200.0 + 86_400.0);
+    assert_eq!(life(":accounts"), 8.0 * 86_400.0);
     assert_eq!(life(&format!(":r:{}", id(2))), 600.0);
     assert_eq!(life(&format!(":r:{}", id(3))), 60.0);
     assert_eq!(life(":b:"), 105.0);

@@ -26,6 +26,9 @@ impl Snapshot {
         let mut snapshot = Self::default();
         for key in keys {
             let parts: Vec<&str> = key.split(':').collect();
+            if parts[1..] == ["accounts"] {
+                continue;
+            }
             let get = |connection: &mut redis::Connection| -> Vec<u8> {
                 redis::cmd("GET").arg(&key).query(connection).unwrap()
             };
@@ -36,7 +39,9 @@ impl Snapshot {
                 }
                 ["b", limit, subject] => {
                     let tag = |text| Tag::parse(text).unwrap();
-                    let bucket = BucketId { shared: false, limit: tag(limit), subject: tag(subject) };
+                    let home = parts[1].trim_matches(['{', '}']);
+                    let shared = tag(home) == Tag::shared(tag(limit));
+                    let bucket = BucketId { shared, limit: tag(limit), subject: tag(subject) };
                     let kind: String = redis::cmd("TYPE").arg(&key).query(&mut connection).unwrap();
                     let state = if kind == "zset" {
                         leases(

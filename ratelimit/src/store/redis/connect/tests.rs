@@ -9,10 +9,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::limits::Algorithm;
 use crate::store::redis::RedisStore;
 use crate::store::tests::redis_server::RedisServer;
-use crate::store::tests::{HELD, TIME, eventually, hold, tokens};
-use crate::store::{Lifetimes, Store};
+use crate::store::tests::{HELD, TIME, booking, eventually, hold, settle_all, settlement, tokens, used};
+use crate::store::{Lifetimes, Settled, Store};
 use server_info::Finding;
 
 async fn open(target: Target) -> Result<RedisStore, ConnectError> {
@@ -151,30 +152,13 @@ async fn tls_with_certificates_on_both_sides() {
 #[tokio::test]
 async fn a_user_with_just_enough_rights() {
     let server = RedisServer::start();
-    let rights = [
-        "~t:*",
-        "-@all",
-        "+info",
-        "+ping",
-        "+eval",
-        "+evalsha",
-        "+time",
-        "+get",
-        "+set",
-        "+exists",
-        "+unlink",
-        "+pexpire",
-        "+hdel",
-        "+hget",
-        "+hset",
-        "+hvals",
-        "+zadd",
-        "+zcount",
-        "+zrangebyscore",
-        "+zrem",
-        "+zrevrangebyscore",
-        "+zscore",
-    ];
+    // What docs/service.md says that it takes, and nothing else.
+    let docs = include_str!("../../../../../docs/service.md");
+    let commands = docs.lines().find(|line| line.starts_with("`info ping ")).unwrap().trim_end_matches(';');
+    let commands: Vec<_> =
+        commands.trim_matches('`').split(' ').map(|command| format!("+{command}")).collect();
+    let mut rights = vec!["~t:*", "-@all"];
+    rights.extend(commands.iter().map(String::as_str));
     let user = |name: &str, rights: &[&str]| {
         let words = [&["ACL", "SETUSER", name, "on", ">hunter2"], rights].concat();
         server.command::<()>(&words);
@@ -240,4 +224,56 @@ async fn a_server_that_was_emptied_is_noticed() {
     });
     eventually("the metric", || async { metrics.text().unwrap().contains("store_wiped_total 1\n") }).await;
     watching.abort();
+}
+
+/// Another process at the same address: what it knows is what was on disk, and what it lost is told.
+#[tokio::test]
+async fn a_server_that_is_started_again() {
+    let mut server = RedisServer::start();
+    let store = open(Target::from(&server.url)).await.unwrap();
+    let mut watch = store.watch();
+    // A window that does not end while the test runs.
+    let charge = [tokens(100, 60).algorithm(Algorithm::FixedWindow { length_ms: 366 * 86_400_000 })];
+    let reserve = async |number| store.reserve(&hold(number, &charge), TIME).await;
+    let again = async |number| {
+        eventually("a reserve", || async { reserve(number).await.is_ok() }).await;
+        reserve(number).await.unwrap()
+    };
+    assert_eq!(watch.look(0).await, Ok(Vec::new()));
+    assert_eq!(reserve(1).await.unwrap().verdict, HELD);
+    server.stop();
+    assert!(reserve(2).await.unwrap_err().indeterminate());
+    assert!(watch.look(0).await.is_err());
+
+    // Empty: the window is free again, which is an error in the log, and what was held is booked.
+    server.start_again(&[]);
+    assert_eq!(again(2).await.limits[0].gauge.used, 60);
+    assert_eq!(watch.look(0).await, Ok(vec![Finding::Restarted, Finding::Wiped]));
+    assert_eq!(watch.look(0).await, Ok(Vec::new()));
+    assert_eq!(settle_all(&store, &[settlement(1, used(5))]).await, [Ok(Settled::Unknown)]);
+    assert_eq!(settle_all(&store, &[booking(1, &charge, 5)]).await, [Ok(Settled::Booked)]);
+
+    // With its memory: nothing is lost but the connection.
+    server.command::<()>(&["CONFIG", "SET", "appendonly", "yes"]);
+    eventually("the file", || async {
+        let info: String = server.command(&["INFO", "persistence"]);
+        let done = ["aof_enabled:1", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
+        done.iter().all(|line| info.contains(line))
+    })
+    .await;
+    server.stop();
+    assert!(reserve(3).await.is_err());
+    server.start_again(&["--appendonly", "yes"]);
+    assert_eq!(again(2).await.limits[0].gauge.used, 65);
+    assert_eq!(watch.look(0).await, Ok(vec![Finding::Restarted]));
+    assert_eq!(settle_all(&store, &[settlement(2, used(7))]).await, [Ok(Settled::Replaced)]);
+    assert_eq!(again(4).await.limits[0].gauge.used, 72);
+
+    // With other settings: the service, which runs, says what a start would have been refused for.
+    server.stop();
+    server.start_again(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    again(5).await;
+    let evicts = Finding::Evicts { policy: "allkeys-lru".to_owned() };
+    assert_eq!(watch.look(0).await, Ok(vec![Finding::Restarted, Finding::Wiped, evicts]));
+    assert!(open(Target::from(&server.url)).await.is_err());
 }

@@ -1,147 +1,11 @@
-//! The program as an operator meets it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+//! The service while it runs: signals, files that change, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tokengate-ratelimit"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOKENGATE_")) {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    program().args(arguments).output().unwrap()
-}
-
-fn example() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy.yaml")
-}
-
-/// Exit code 1, nothing on stdout, one line on stderr that contains all of `says`.
-fn refuses(arguments: &[&str], says: &[&str]) {
-    let output = run(arguments);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
-    assert_eq!(message.trim_end().lines().count(), 1, "{arguments:?}: {message}");
-    assert!(output.stdout.is_empty());
-    for part in says {
-        assert!(message.contains(part), "{arguments:?}: {message}");
-    }
-    assert!(!message.contains("hunter2") && !message.contains("panicked"), "{message}");
-}
-
-#[test]
-fn check_says_what_is_there_or_what_is_wrong() {
-    let output = run(&["check", example().to_str().unwrap()]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
-    assert!(text.starts_with("ok: 6 models, 2 plans, 2 keys, 2 limits, version "), "{text}");
-
-    refuses(&["check", "no/such.yaml"], &["no/such.yaml"]);
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("policy.yaml");
-    std::fs::write(&file, "version: 1\n").unwrap();
-    let name = file.to_str().unwrap();
-    refuses(&["check", name], &[&format!("{name}:1:10: version: must be a string")]);
-    refuses(&["serve", "--policy", name], &[":1:10: version"]);
-}
-
-#[test]
-fn check_warns_and_can_be_strict() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("policy.yaml");
-    let name = file.to_str().unwrap();
-    let text = std::fs::read_to_string(example()).unwrap();
-    std::fs::write(&file, text.replace("standard: 10000,", "standard: 1000,")).unwrap();
-    let output = run(&["check", name]);
-    let warning = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && output.stdout.starts_with(b"ok: "), "{warning}");
-    let line = 1 + text.lines().position(|line| line.contains("name: tenant-tpm")).unwrap();
-    assert!(warning.starts_with(&format!("warning: {name}:{line}:5: limit `tenant-tpm`")), "{warning}");
-    assert_eq!(warning.lines().count(), 1, "{warning}");
-
-    let output = run(&["check", name, "--strict"]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(output.stdout.is_empty());
-    assert!(message.starts_with(&warning) && message.ends_with("1 warning, and --strict\n"), "{message}");
-    assert!(run(&["check", example().to_str().unwrap(), "--strict"]).status.success());
-}
-
-#[test]
-fn check_explains_each_plan_and_model() {
-    let example = example();
-    let arguments = ["check", example.to_str().unwrap(), "--explain", "--strict"];
-    let explain = |more: &[&str]| {
-        let output = run(&[arguments.as_slice(), more].concat());
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let text = explain(&[]);
-    for (plan, models) in [("standard", 5), ("enterprise", 6)] {
-        assert_eq!(text.matches(&format!("plan `{plan}`, model ")).count(), models, "{text}");
-    }
-    assert!(text.contains("\nok: 6 models"), "{text}");
-    let slow = explain(&["--prompt-tokens", "1000", "--output-tokens", "100", "--tokens-per-second", "10"]);
-    assert!(slow.contains("taken to be 1000 + 100 used in 10 s"), "{slow}");
-}
-
-#[test]
-fn what_cannot_start_says_so_in_one_line() {
-    let example = example();
-    let policy = example.to_str().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
-    let free = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-    refuses(
-        &["serve", "--policy", policy, "--listen", &taken, "--admin-listen", "127.0.0.1:0"],
-        &["cannot listen on", &taken, "in use"],
-    );
-    refuses(
-        &["serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin-listen", &taken],
-        &["cannot listen on", &taken],
-    );
-    let redis = |url| {
-        [["serve", "--policy", policy, "--store", "redis", "--redis-url", url].as_slice(), &free].concat()
-    };
-    refuses(&redis("redis://user:hunter2@127.0.0.1:1/0"), &["Redis at 127.0.0.1:1"]);
-    refuses(&redis("hunter2"), &["Redis URL cannot be read"]);
-    let with = |more: &[&'static str]| [["serve", "--policy", policy].as_slice(), &free, more].concat();
-    refuses(&with(&["--events", "stdout"]), &["--events needs --events-key"]);
-    refuses(&with(&["--events", "file:/no/such/file", "--events-key", "hunter2"]), &["/no/such/file"]);
-    let tls = ["--store", "redis", "--redis-url", "rediss://127.0.0.1:1", "--redis-cert"];
-    refuses(&with(&[&tls[..], &["/dev/null"]].concat()), &["--redis-key"]);
-    refuses(&with(&[&tls[..], &["/no/such", "--redis-key", "/no/such"]].concat()), &["/no/such"]);
-    // Operators on an address that others reach: only with a token.
-    let open = ["serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin-listen", "0.0.0.0:0"];
-    refuses(&open, &["--admin-listen 0.0.0.0:0", "--admin-token"]);
-    refuses(&[&open[..], &["--admin-token", ""]].concat(), &["--admin-token"]);
-    refuses(&["serve", "--config", "no/such.yaml"], &["no/such.yaml"]);
-    refuses(&[["serve", "--policy", policy, "--log", "a=b=c"].as_slice(), &free].concat(), &["log filter"]);
-    // A port that never answers as Redis does.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://:hunter2@{}", silent.local_addr().unwrap());
-    refuses(&redis(&url), &["Redis at 127.0.0.1:"]);
-}
-
-#[test]
-fn help_names_every_setting_and_version_the_commit() {
-    let help = String::from_utf8(run(&["serve", "--help"]).stdout).unwrap();
-    for name in ["POLICY", "LISTEN", "ADMIN_LISTEN", "STORE", "REDIS_URL", "TOKEN", "LOG", "CONFIG"] {
-        assert!(help.contains(&format!("TOKENGATE_{name}")), "{name}");
-    }
-    let version = String::from_utf8(run(&["--version"]).stdout).unwrap();
-    assert!(
-        version.starts_with(concat!("tokengate-ratelimit ", env!("CARGO_PKG_VERSION"), " (")),
-        "{version}"
-    );
-}
+use super::*;
 
 struct Running {
     child: Child,
@@ -261,7 +125,7 @@ fn follows_sighup_and_writes_usage_events() {
     let policy = |version: &str| std::fs::write(path("policy.yaml"), format!("version: {version}{POLICY}"));
     policy("\"1\"").unwrap();
     let settings = format!(
-        "{SERVICE}policy: {}\npolicy-poll-ms: 0\nevents: file:{}\nevents-key: hunter2\n",
+        "{SERVICE}policy: {}\npolicy-poll-ms: 0\nevents: file:{}\nevents-key: hunter2-hunter2-hunter2\n",
         shown("policy.yaml"),
         shown("usage.jsonl")
     );
@@ -411,10 +275,58 @@ fn finds_a_changed_policy_by_itself() {
     assert_eq!(running.stop("-TERM").0, Some(0));
 }
 
+/// A log on a full disk, or whose reader is gone: the service goes on without it.
 #[test]
-fn prints_its_interface() {
-    let output = run(&["openapi"]);
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\"openapi\": \"3.1.0\"") && text.contains("/v1/reserve"), "{text}");
+fn goes_on_where_nothing_can_be_logged() {
+    for full in [true, false] {
+        // Between choosing ports and using them another process may take one: then others.
+        let mut running = (0..5).find_map(|_| Unheard::start(full)).expect("it ended");
+        // Each change is a line of the log.
+        let body = r#"{"tenant": "tenant-a", "limit": "tenant-rpm", "amount": 5, "for_ms": 1000}"#;
+        for _ in 0..2 {
+            let answer = http(&running.admin, &call("POST", "/v1/overrides", "", body));
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        let pid = running.child.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// One whose log nobody reads.
+struct Unheard {
+    child: Child,
+    admin: String,
+}
+
+impl Unheard {
+    /// Nothing when it ends before it answers.
+    fn start(full: bool) -> Option<Self> {
+        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let (api, admin) = (port(), port());
+        let mut command = program();
+        command.args(["serve", "--listen", &api, "--admin-listen", &admin]).arg("--policy").arg(example());
+        if full {
+            command.stderr(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        } else {
+            command.stderr(Stdio::piped());
+        }
+        let mut running = Self { child: command.spawn().unwrap(), admin };
+        drop(running.child.stderr.take());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(&running.admin).is_err() {
+            if running.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(Instant::now() < deadline, "it does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(running)
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
 }

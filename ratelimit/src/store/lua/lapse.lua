@@ -1,0 +1,21 @@
+-- Takes holds that have lapsed off the open ones, and keeps their usage events in the same step.
+--
+-- KEYS[1]   open holds of the tenant
+-- KEYS[2]   usage events of the tenant that wait: hash by id
+-- ARGV[1]   how long one waits at most, ms
+-- ARGV[2…]  per hold: member of the open holds, usage event; empty for none
+--
+-- Answer: per hold 1 if it was there, 0 if another sweep has taken it
+
+-- Fails here, before anything is written, where the key holds something else.
+redis.call('HLEN', KEYS[2])
+local taken = {}
+for i = 2, #ARGV, 2 do
+  local removed = redis.call('ZREM', KEYS[1], ARGV[i])
+  if removed == 1 and ARGV[i + 1] ~= '' then
+    redis.call('HSET', KEYS[2], string.sub(ARGV[i], 1, 32), ARGV[i + 1])
+    redis.call('PEXPIRE', KEYS[2], ARGV[1])
+  end
+  taken[#taken + 1] = removed
+end
+return taken
