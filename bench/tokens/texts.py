@@ -3,7 +3,7 @@
 
     texts.py OUT [DIRECTORY…]
 """
-import base64, gettext, json, os, random, sys
+import base64, gettext, json, os, random, re, sys
 from pathlib import Path
 
 SIZE = 1_000_000
@@ -79,6 +79,9 @@ hostile = {
     "near-space": (" " * 127 + "a") * (SIZE // 128), "near-dashes": ("-" * 95 + "=") * (SIZE // 96),
     "camel": "".join(rng.choice("ABCDEFGH") + pick(letters, rng.randrange(3)) for _ in range(SIZE // 3)),
 }
+# The slowest found for o200k_base: nothing is to be split at, and many tokens start like what comes but fit badly.
+words = sorted(set(re.findall("[a-z]{4,}", texts["english"])))
+hostile["word-ends"] = "".join(word[rng.randrange(len(word)):] for word in rng.choices(words, k=SIZE // 3))
 texts.update({"~" + name: text for name, text in hostile.items()})
 for name, text in texts.items():
     data = text.encode()[:SIZE].decode(errors="ignore").encode()

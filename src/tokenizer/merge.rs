@@ -14,8 +14,8 @@ pub const BITS: usize = 64;
 const REPEATED: usize = 8;
 
 /// After so many tokens that did not fit, the ranked merges are asked for the way: they take about as long
-/// as some hundred misses,
-const MAX_MISSES: usize = 48;
+/// as some hundred misses, as some dozen where the text repeats itself,
+const MAX_MISSES: usize = 24;
 /// for so many bytes ahead,
 const WINDOW: usize = 1_024;
 /// and not much of the last of them is sure,

@@ -12,6 +12,7 @@ mod merge;
 #[cfg(test)]
 mod oracles;
 mod ranked;
+mod rounds;
 #[cfg(test)]
 mod samples;
 mod split;

@@ -3,9 +3,11 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{vocabulary::Vocabulary, work};
-
-const NONE: u32 = u32::MAX;
+use super::{
+    rounds::{self, NONE, Part},
+    vocabulary::Vocabulary,
+    work,
+};
 
 /// Memory used again from text to text.
 #[derive(Debug, Default)]
@@ -14,16 +16,6 @@ pub struct Ranked {
     queue: Queue,
     /// Where the parts start that are merged to the same token.
     starts: Vec<u32>,
-}
-
-/// A token so far; one per byte, those merged into the one before them being out of the list.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    token: u32,
-    before: u32,
-    after: u32,
-    /// What it would be together with the part after it.
-    merged: u32,
 }
 
 impl Ranked {
@@ -38,16 +30,14 @@ impl Ranked {
         vocabulary: &Vocabulary,
         bytes: impl IntoIterator<Item = u32>,
     ) -> impl Iterator<Item = (u32, usize)> {
-        self.parts.clear();
-        self.parts.extend(bytes.into_iter().zip(0..).map(|(token, at): (_, u32)| Part {
-            token,
-            before: at.wrapping_sub(1),
-            after: at + 1,
-            merged: NONE,
-        }));
+        rounds::fill(&mut self.parts, vocabulary, bytes);
+        rounds::run(&mut self.parts, vocabulary);
         self.queue.clear(self.parts.len());
-        for at in 0..self.parts.len() as u32 {
-            self.look(vocabulary, at);
+        for (part, at) in self.parts.iter_mut().zip(0_u32..) {
+            (part.before, part.after) = (at.wrapping_sub(1), at + 1);
+            if part.merged != NONE {
+                self.queue.push(part.merged, at);
+            }
         }
         while let Some(token) = self.queue.pop(&mut self.starts) {
             self.merge_all(vocabulary, token);
@@ -55,9 +45,8 @@ impl Ranked {
         let mut at = 0;
         std::iter::from_fn(move || {
             let part = self.get(at)?;
-            let length = part.after - at;
             at = part.after;
-            Some((part.token, length as usize))
+            Some((part.token, part.length as usize))
         })
     }
 
@@ -77,7 +66,8 @@ impl Ranked {
                 next.before = at;
             }
             if let Some(part) = self.parts.get_mut(at as usize) {
-                *part = Part { token, after: right.after, merged: NONE, ..left };
+                let length = left.length + right.length;
+                *part = Part { token, length, after: right.after, merged: NONE, ..left };
             }
             self.look(vocabulary, left.before);
             // Where the part after it is merged next, it is looked at then.
@@ -137,14 +127,14 @@ struct Merges {
 }
 
 impl Queue {
-    /// Empties it for a text of so many bytes.
-    fn clear(&mut self, bytes: usize) {
+    /// Empties it for a text of so many parts.
+    fn clear(&mut self, parts: usize) {
         self.tokens.clear();
         self.merges.clear();
         self.starts.clear();
         self.places.clear();
-        // Less than three merges are pushed per byte.
-        self.places.resize((bytes * 4).next_power_of_two(), 0);
+        // Less than three merges are pushed per part.
+        self.places.resize((parts * 4).next_power_of_two(), 0);
     }
 
     fn push(&mut self, token: u32, at: u32) {

@@ -8,16 +8,26 @@ use tokengate_tables as tables;
 use super::unruly::{self, Unruly};
 use super::{Encoding, trie::Trie, work};
 
-/// Ranks need 18 bits; the rest of a slot of [`Vocabulary::merges`] tells most other pairs apart.
+/// Ranks need 18 bits of a merge.
 const RANK: u32 = (1 << 18) - 1;
+/// These tell most other pairs of the same slot apart.
+const MARK: u32 = 0x3ff << MARK_SHIFT;
+const MARK_SHIFT: u32 = 18;
+/// A bit for each value of the mark's two lowest bits: a merge with that one is in [`Vocabulary::others`] behind
+/// this one.
+const OTHERS: u32 = 0xf << OTHERS_SHIFT;
+const OTHERS_SHIFT: u32 = 28;
 
 #[derive(Debug)]
 pub struct Vocabulary {
     pub trie: Trie,
     tables: tables::Vocabulary,
-    /// The merged token per pair of parts, open addressing. 0 is free: the token 0 is a byte, no merge.
+    /// The merge of the lowest rank per slot, which is the hash of its parts. 0 is none: the token 0 is a byte,
+    /// no merge.
     merges: Vec<u32>,
     shift: u32,
+    /// Per rank, the last one first: the merge of the next higher rank in the same slot.
+    others: Vec<u32>,
     #[cfg(feature = "llama3")]
     unruly: Unruly,
 }
@@ -59,74 +69,83 @@ impl Vocabulary {
     }
 
     fn new(tables: tables::Vocabulary) -> Self {
-        let size = (tables.split_high.len() * 2).next_power_of_two();
+        let tokens = tables.parts_high.len();
         let trie = Trie::new(&tables);
+        // A slot has less than one merge on average.
+        let slots = tokens.next_power_of_two();
         let mut vocabulary = Self {
             trie,
             tables,
-            merges: vec![0; size],
-            shift: 64 - size.trailing_zeros(),
+            merges: vec![0; slots],
+            shift: 64 - slots.trailing_zeros(),
+            others: Vec::new(),
             #[cfg(feature = "llama3")]
             unruly: Unruly::new(&tables),
         };
-        for rank in 0..tables.split_high.len() as u32 {
-            let (left, right) = vocabulary.parts(rank);
-            if left != rank {
-                vocabulary.insert(left, right, rank);
-            }
-        }
+        vocabulary.others = (0..tokens as u32).rev().map(|rank| vocabulary.insert(rank)).collect();
         vocabulary
     }
 
-    fn insert(&mut self, left: u32, right: u32, rank: u32) {
-        let (mut slot, mark) = self.place(left, right);
-        let mask = self.merges.len() - 1;
-        // There are more slots than tokens.
-        while let Some(found) = self.merges.get_mut(slot & mask) {
-            if *found == 0 {
-                *found = mark | rank;
-                return;
+    /// Makes the merge to a token the first of its slot and returns the one that was. Nothing here depends on
+    /// what is in the slot, so that the processor need not wait for it.
+    #[inline(always)]
+    fn insert(&mut self, rank: u32) -> u32 {
+        let (left, right) = self.parts(rank);
+        let (slot, mark) = self.place(left, right);
+        match self.merges.get_mut(slot) {
+            Some(first) if left != rank => {
+                let others = *first & OTHERS | u32::from(*first != 0) << others_bit(*first);
+                std::mem::replace(first, others | mark | rank)
             }
-            slot += 1;
+            _ => 0,
         }
     }
 
-    /// The first slot of a pair, and the bits that its slot has besides the rank.
+    /// The slot of a pair, and the mark.
     #[inline(always)]
     fn place(&self, left: u32, right: u32) -> (usize, u32) {
         let hash = (u64::from(left) << 18 | u64::from(right)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((hash >> self.shift) as usize, (hash >> 14) as u32 & !RANK)
+        ((hash >> self.shift) as usize, (hash >> 14) as u32 & MARK)
     }
 
     /// The token that two tokens merge to, if they are the parts whose merge makes it.
-    #[inline]
+    #[inline(always)]
     pub fn merged(&self, left: u32, right: u32) -> Option<u32> {
-        let (mut slot, mark) = self.place(left, right);
-        let mask = self.merges.len() - 1;
-        loop {
-            work::step();
-            let found = self.merges.get(slot & mask).copied().unwrap_or(0);
-            if found == 0 {
-                return None;
-            }
-            if found & !RANK == mark && self.parts(found & RANK) == (left, right) {
-                return Some(found & RANK);
-            }
-            slot += 1;
+        let (slot, mark) = self.place(left, right);
+        work::step();
+        // Mostly there is none. An empty slot has no bits that would need a branch of its own.
+        let first = self.merges.get(slot).copied()?;
+        if first & MARK == mark && self.makes(first, left, right) {
+            return Some(first & RANK);
         }
+        if has_other(first, mark) { self.merged_behind(first, left, right, mark) } else { None }
+    }
+
+    #[inline(always)]
+    fn merged_behind(&self, mut merge: u32, left: u32, right: u32, mark: u32) -> Option<u32> {
+        while has_other(merge, mark) {
+            work::step();
+            merge = self.others.get(self.others.len().wrapping_sub((merge & RANK) as usize + 1)).copied()?;
+            if merge & MARK == mark && self.makes(merge, left, right) {
+                return Some(merge & RANK);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn makes(&self, merge: u32, left: u32, right: u32) -> bool {
+        let rank = merge & RANK;
+        rank != 0 && self.parts(rank) == (left, right)
     }
 
     /// The two tokens whose merge makes this one; a byte is its own parts.
     #[inline]
     pub fn parts(&self, rank: u32) -> (u32, u32) {
-        let pair = |pairs: &[[u8; 2]]| pairs.get(rank as usize).copied().unwrap_or_default();
-        let ([left_low, right_low], [left_middle, right_middle]) =
-            (pair(self.tables.split_low), pair(self.tables.split_middle));
-        let high = self.tables.split_high.get(rank as usize).copied().unwrap_or(0);
-        (
-            u32::from_le_bytes([left_low, left_middle, high & 0xf, 0]),
-            u32::from_le_bytes([right_low, right_middle, high >> 4, 0]),
-        )
+        let low = self.tables.parts_low.get(rank as usize).copied().unwrap_or_default();
+        let high = self.tables.parts_high.get(rank as usize).copied().unwrap_or(0);
+        let (low, high) = (u32::from_le_bytes(low), u32::from(high));
+        (low & 0xffff | (high & 0xf) << 16, low >> 16 | (high >> 4) << 16)
     }
 
     /// Whether a whole piece is a token that no merges lead to.
@@ -173,6 +192,18 @@ impl Vocabulary {
             }
         }
     }
+}
+
+/// The bit of [`OTHERS`] for a merge's mark.
+#[inline(always)]
+fn others_bit(merge: u32) -> u32 {
+    OTHERS_SHIFT + (merge >> MARK_SHIFT & 3)
+}
+
+/// Whether a merge of the mark may be behind this one.
+#[inline(always)]
+fn has_other(merge: u32, mark: u32) -> bool {
+    merge >> others_bit(mark) & 1 != 0
 }
 
 fn tables_of(encoding: Encoding) -> tables::Vocabulary {

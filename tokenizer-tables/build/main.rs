@@ -66,14 +66,14 @@ fn write(out: &Path, vocabulary: Vocabulary) -> Result<()> {
     let alone: Vec<Vec<u8>> =
         alone.into_iter().map(|token| Ok([vec![length(&token)?], token].concat())).collect::<Result<_>>()?;
     for (part, bytes) in [
+        ("units", trie.units),
         ("labels", trie.labels),
-        ("counts", trie.counts),
-        ("values", trie.values),
-        ("bases", trie.bases),
         ("ranks", trie.ranks),
-        ("size", trie.units.to_string().into_bytes()),
+        ("places", trie.places),
+        ("tail_lengths", trie.tail_lengths),
+        ("tail_ranks", trie.tail_ranks),
+        ("tails", trie.tails),
         ("low", splits.low),
-        ("middle", splits.middle),
         ("high", splits.high),
         ("disordered", splits.disordered.into_iter().flat_map(u32::to_le_bytes).collect()),
         ("alone", alone.concat()),

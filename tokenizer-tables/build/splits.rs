@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 #[derive(Default)]
 pub struct Splits {
-    /// Per token: the low byte of the left part's rank, then of the right part's.
+    /// Per token: the lower 16 bits of the left part's rank, then of the right part's.
     pub low: Vec<u8>,
-    /// The next bytes, likewise: they compress better apart.
-    pub middle: Vec<u8>,
     /// Per token: the left part's higher bits in the low half, the right part's in the high half.
     pub high: Vec<u8>,
     /// The tokens whose bytes do not merge in the order of the ranks.
@@ -33,10 +31,9 @@ pub fn splits(tokens: &[Vec<u8>]) -> Result<Splits, String> {
             1 => Merge { left: rank, right: rank, is_in_order: true },
             _ => last_merge(token, rank, &ranks).ok_or_else(|| format!("token {rank} is out of reach"))?,
         };
-        let ([left_low, left_middle, ..], [right_low, right_middle, ..]) =
+        let ([left_low, left_high, ..], [right_low, right_high, ..]) =
             (merge.left.to_le_bytes(), merge.right.to_le_bytes());
-        splits.low.extend([left_low, right_low]);
-        splits.middle.extend([left_middle, right_middle]);
+        splits.low.extend([left_low, left_high, right_low, right_high]);
         let high = (merge.left >> 16) | (merge.right >> 16) << 4;
         splits.high.push(u8::try_from(high).map_err(|error| error.to_string())?);
         splits.disordered.extend((!merge.is_in_order).then_some(rank));

@@ -5,28 +5,30 @@
 /// A vocabulary. Tokens are named by their rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Vocabulary {
-    /// The trie of all tokens, its nodes breadth first. Per node but the root: the byte that leads to it.
+    /// The trie of all tokens as a double array: per unit its kind and, above it, the highest bits of its rank.
+    /// [`unit`] says what the kinds are. Every unit comes after the units of its children, the root is the last
+    /// one. A node's child for a byte is the unit at its base less the byte, the unit after its base has its
+    /// rank if a token ends there and others go on, no unit is used twice, no base either.
+    pub units: &'static [u8],
+    /// Per unit that is a node: the byte that leads to it.
     pub labels: &'static [u8],
-    /// Per node: how many children it has. The root's 255 are 256.
-    pub counts: &'static [u8],
-    /// Per node with children: whether a token ends there, 1 or 0.
-    pub values: &'static [u8],
-    /// Per node with children: its base in a double array plus its first child's byte, less the same of the
-    /// node before that also needs one unit, or more than one; two's complement, first the low bytes of all, then the high ones. The child for a byte
-    /// is the unit at base + 1 + byte, the unit at the base is for the rank if there is one, and no unit is
-    /// used twice, no base either.
-    pub bases: &'static [u8],
-    /// Per node where a token ends: its rank; first the lowest bytes of all, then the higher, then the
-    /// highest ones.
+    /// Per unit that has a rank: its lower bits; first the low bytes of all, then the high ones.
     pub ranks: &'static [u8],
-    /// How many units the double array has.
-    pub units: usize,
-    /// The low bytes of the ranks of the two parts whose merge is the token, per rank.
-    pub split_low: &'static [[u8; 2]],
-    /// The next bytes.
-    pub split_middle: &'static [[u8; 2]],
-    /// The highest bits of both parts' ranks: the left part's in the low half.
-    pub split_high: &'static [u8],
+    /// Per unit that is a node with children: the unit of the child of the lowest byte, less the same of the node
+    /// before that is also [`unit::SINGLE`], or also is not; two's complement, first the low bytes of all, then
+    /// the high ones.
+    pub places: &'static [u8],
+    /// Per unit of the kind [`unit::TAIL`]: how many bytes go on to the token's end.
+    pub tail_lengths: &'static [u8],
+    /// Likewise, the rank; first the lowest bytes of all, then the higher, then the highest ones.
+    pub tail_ranks: &'static [u8],
+    /// The bytes themselves.
+    pub tails: &'static [u8],
+    /// The ranks of the two parts whose merge is the token, per rank: their lower 16 bits, the left part's first,
+    /// each with the low byte first. They are often needed together and lie so.
+    pub parts_low: &'static [[u8; 4]],
+    /// The highest bits: the left part's in the low half.
+    pub parts_high: &'static [u8],
     /// Ranks of the tokens whose bytes do not merge in the order of the ranks; four bytes each, the lowest first.
     #[cfg(feature = "llama3")]
     pub disordered: &'static [u8],
@@ -36,32 +38,18 @@ pub struct Vocabulary {
     pub alone: &'static [u8],
 }
 
-const fn pairs(bytes: &'static [u8]) -> &'static [[u8; 2]] {
-    bytes.as_chunks().0
-}
-
-/// Decimal digits.
-const fn number(mut digits: &[u8]) -> usize {
-    let mut number = 0;
-    while let [digit, rest @ ..] = digits {
-        number = number * 10 + (*digit - b'0') as usize;
-        digits = rest;
-    }
-    number
-}
-
 macro_rules! vocabulary {
     ($name:literal) => {
         Vocabulary {
+            units: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".units")),
             labels: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".labels")),
-            counts: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".counts")),
-            values: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".values")),
-            bases: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bases")),
             ranks: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".ranks")),
-            units: number(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".size"))),
-            split_low: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".low"))),
-            split_middle: pairs(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".middle"))),
-            split_high: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".high")),
+            places: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".places")),
+            tail_lengths: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tail_lengths")),
+            tail_ranks: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tail_ranks")),
+            tails: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".tails")),
+            parts_low: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".low")).as_chunks().0,
+            parts_high: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".high")),
             #[cfg(feature = "llama3")]
             disordered: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".disordered")),
             #[cfg(feature = "llama3")]
@@ -80,6 +68,28 @@ pub static QWEN2: Vocabulary = vocabulary!("qwen2");
 pub static DEEPSEEK_V3: Vocabulary = vocabulary!("deepseek_v3");
 #[cfg(feature = "mistral")]
 pub static MISTRAL: Vocabulary = vocabulary!("mistral");
+
+/// The kinds of units of [`Vocabulary::units`].
+pub mod unit {
+    /// The bits of a unit that tell its kind. Those above are the rank's from the 17th on.
+    pub const KIND: u8 = 7;
+    pub const KIND_BITS: u32 = 3;
+
+    /// Nothing.
+    pub const EMPTY: u8 = 0;
+    /// The rank of a node with children.
+    pub const VALUE: u8 = 1;
+    /// A node without children; it has the rank of the token that ends there.
+    pub const LEAF: u8 = 2;
+    /// A node that only one token goes through, and does not end there.
+    pub const TAIL: u8 = 3;
+    /// A node with one child where no token ends.
+    pub const SINGLE: u8 = 4;
+    /// A node with more children where no token ends.
+    pub const INNER: u8 = 5;
+    /// A node with children where a token ends.
+    pub const VALUED: u8 = 6;
+}
 
 /// What the split patterns tell apart.
 pub mod class {
