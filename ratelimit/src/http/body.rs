@@ -2,10 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Bytes, HttpBody};
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
 
@@ -24,7 +22,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
-        let read = read(request, api.body_time).await;
+        let read = read(request, api.bounds.body_bytes, api.bounds.body_time).await;
         if matches!(&read, Err(error) if error.status == StatusCode::REQUEST_TIMEOUT) {
             api.quota.telemetry().metrics.refused_call(RefusedCall::SlowBody);
         }
@@ -32,28 +30,27 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
     }
 }
 
-/// Refuses a body at once that says of itself that it is too large: nobody has to wait for it.
-pub async fn announced(State(most): State<usize>, request: Request, next: Next) -> Response {
-    let least = request.body().size_hint().lower();
-    if usize::try_from(least).map_or(true, |least| least > most) {
-        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "", TOO_LARGE).into_response();
-    }
-    next.run(request).await
-}
-
 /// What operators send.
 impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &Arc<Quota>) -> Result<Self, ApiError> {
-        read(request, OPERATORS_TIME).await
+        read(request, usize::MAX, OPERATORS_TIME).await
     }
 }
 
 const TOO_LARGE: &str = "the body is too large";
 const OPERATORS_TIME: Duration = Duration::from_secs(5);
 
-async fn read<T: DeserializeOwned>(request: Request, time: Duration) -> Result<JsonBody<T>, ApiError> {
+async fn read<T: DeserializeOwned>(
+    request: Request,
+    most: usize,
+    time: Duration,
+) -> Result<JsonBody<T>, ApiError> {
+    // One that says of itself that it is too large is refused at once: nobody has to wait for it.
+    if usize::try_from(request.body().size_hint().lower()).map_or(true, |least| least > most) {
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "", TOO_LARGE));
+    }
     let Ok(body) = tokio::time::timeout(time, Bytes::from_request(request, &())).await else {
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "", "the body did not come in time"));
     };

@@ -64,7 +64,7 @@ impl Default for Bounds {
 #[derive(Clone)]
 pub struct Api {
     quota: Arc<Quota>,
-    body_time: Duration,
+    bounds: Bounds,
 }
 
 /// The endpoints of the filter.
@@ -95,7 +95,6 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Route
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(bounds.body_bytes))
-        .layer(from_fn_with_state(bounds.body_bytes, body::announced))
         .layer(from_fn_with_state(
             overload::InFlight::new(bounds.calls, Arc::clone(&metrics)),
             overload::admit,
@@ -103,5 +102,5 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Route
         // Further out: who has no token takes nobody's place.
         .layer(from_fn_with_state(Asked::on_all(token), check_token))
         .layer(from_fn_with_state(metrics, refused::count))
-        .with_state(Api { quota, body_time: bounds.body_time })
+        .with_state(Api { quota, bounds: *bounds })
 }
