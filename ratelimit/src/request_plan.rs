@@ -58,6 +58,27 @@ pub fn plan_booking(
     plan(policy, overrides, request, now_ms, false)
 }
 
+/// The same for a request that is refused for its model: only attempts are counted. Nothing where none are.
+pub fn plan_refusal(
+    policy: &Policy,
+    overrides: &Overrides,
+    request: &ReserveRequest,
+    now_ms: u64,
+) -> Option<RequestPlan> {
+    if !policy.limits.iter().any(|limit| limit.count == Count::Attempts) {
+        return None;
+    }
+    // A model that nobody knows is none.
+    let nameless = || ReserveRequest { model: None, ..request.clone() };
+    let mut plan = plan_booking(policy, overrides, request, now_ms)
+        .or_else(|_| plan_booking(policy, overrides, &nameless(), now_ms))
+        .ok()?;
+    let counted = plan.hold.charges.into_iter().zip(plan.labels).filter(|(charge, _)| charge.attempts);
+    (plan.hold.charges, plan.labels) = counted.unzip();
+    plan.hold.refuse = true;
+    (!plan.hold.charges.is_empty()).then_some(plan)
+}
+
 fn plan(
     policy: &Policy,
     overrides: &Overrides,
@@ -127,6 +148,7 @@ fn plan(
         output_tokens: held.output_tokens,
         choices: request.choices.max(1),
         clamp,
+        refuse: false,
         charges,
     };
     let model = model_name.map(str::to_owned);

@@ -7,13 +7,14 @@ use super::Quota;
 use crate::limits::{Algorithm, Wait};
 use crate::policy::Policy;
 use crate::quiet::Quiet;
-use crate::request_plan::{Label, RequestPlan, plan_request};
+use crate::request_plan::{Label, RequestPlan, plan_refusal, plan_request};
 use crate::store::{Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict};
 
 /// The longest a filter can make a reserve wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 static NO_DECISION: Quiet = Quiet::new();
+static UNCOUNTED: Quiet = Quiet::new();
 
 impl Quota {
     /// Decides one request. Always an answer: what goes wrong in the store is a refusal.
@@ -28,7 +29,10 @@ impl Quota {
         let answer = answer(&policy);
         let mut plan = match plan_request(&policy, &self.overrides.load(), request, self.clock.now_ms()) {
             Ok(plan) => plan,
-            Err(reason) => return ReserveResponse { reason: Some(reason), ..answer },
+            Err(reason) => {
+                self.count_attempt(&policy, request).await;
+                return ReserveResponse { reason: Some(reason), ..answer };
+            }
         };
         let answer = ReserveResponse { model: plan.model.clone(), ..answer };
         let mut reserved = self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await;
@@ -42,6 +46,23 @@ impl Quota {
         match reserved {
             Ok(reserved) => self.decided(&plan, &reserved, answer),
             Err(error) => self.undecided(&plan, &error, answer),
+        }
+    }
+
+    /// A request that is refused for its model is an attempt like others. It is refused whatever the store says.
+    async fn count_attempt(&self, policy: &Policy, request: &ReserveRequest) {
+        let Some(plan) = plan_refusal(policy, &self.overrides.load(), request, self.clock.now_ms()) else {
+            return;
+        };
+        match self.store.reserve(&plan.hold, store_time(request.deadline_ms)).await {
+            // An earlier policy has admitted what nobody will use now.
+            Ok(Reserved { verdict: Verdict::Held { .. }, .. }) => self.releases.push(release_of(&plan)),
+            Ok(reserved) => self.tell_shadows(&plan, &reserved),
+            Err(error) => {
+                if let Some(unsaid) = UNCOUNTED.say() {
+                    warn!(id = %request.id, %error, unsaid, "a refused attempt could not be counted");
+                }
+            }
         }
     }
 

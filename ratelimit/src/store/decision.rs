@@ -14,6 +14,9 @@ pub struct Granted {
 
 /// `rooms` has what still fits into the bucket of each charge.
 pub fn decide(hold: &Hold, rooms: &[i64]) -> Option<Granted> {
+    if hold.refuse {
+        return None;
+    }
     let enforcing = || hold.charges.iter().zip(rooms).filter(|(charge, _)| !charge.shadow);
     let fits = |(charge, room): (&Charge, &i64)| {
         i128::from(hold.amount(charge, hold.output_tokens)) <= i128::from(*room)

@@ -96,6 +96,8 @@ pub struct Hold {
     /// At least 1.
     pub choices: u32,
     pub clamp: Option<Clamp>,
+    /// Nothing is held whatever fits: it is refused for a reason that is no limit's, and only attempts are counted.
+    pub refuse: bool,
     pub charges: Vec<Charge>,
 }
 

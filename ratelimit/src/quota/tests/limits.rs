@@ -106,6 +106,48 @@ async fn attempts_count_refusals_too() {
     }
 }
 
+/// A model that the plan lacks, or that nobody knows, is refused, and was an attempt; nothing else is counted of it.
+#[tokio::test]
+async fn attempts_count_what_is_refused_for_its_model() {
+    let limits = r#"
+  - {name: tries, per: [tenant], count: attempts, algorithm: fixed_window, every: 1h, limit: 2}
+  - {name: rpm, per: [tenant], count: requests, algorithm: fixed_window, every: 1h, limit: 9}
+"#;
+    let narrow = policy(limits)
+        .replace("models: [{", "models: [{name: other, match: [\"other\"], max_output_tokens: 9}, {")
+        .replace("basic: {models: [\"*\"]}", "basic: {models: [big]}");
+    let of_t = asked("t", Some("big"), None);
+    for running in Running::both(&narrow).await {
+        for (number, model, code) in [
+            (1, "other", "model_not_allowed"),
+            (2, "nobody's", "model_not_found"),
+            (3, "other", "model_not_allowed"),
+        ] {
+            let request = ReserveRequest { model: Some(model.to_owned()), ..by('a', number, 0, 1) };
+            for _ in 0..2 {
+                let refused = running.reserve(&request).await;
+                assert_eq!(refused.reason.as_ref().map(|reason| reason.as_str()), Some(code));
+                assert_eq!(refused.refused_by, None);
+            }
+            assert_eq!(running.used(&of_t).await, uses(&[("tries", 2 * u64::from(number)), ("rpm", 0)]));
+        }
+        assert_eq!(running.reserve(&by('a', 4, 0, 1)).await.refused_by.as_deref(), Some("tries"));
+        // Admitted before the plan was narrowed, and asked again after that: nobody will use it, so it is given back.
+        let tenant = asked("two", Some("big"), None);
+        running.replace_policy(
+            &policy(limits)
+                .replace("models: [{", "models: [{name: other, match: [\"other\"], max_output_tokens: 9}, {"),
+        );
+        let request = ReserveRequest { model: Some("other".to_owned()), ..by('b', 5, 0, 1) };
+        assert_eq!(running.reserve(&request).await.decision, Decision::Allow);
+        assert_eq!(running.used(&tenant).await, uses(&[("tries", 1), ("rpm", 1)]));
+        running.replace_policy(&narrow);
+        assert_eq!(running.reserve(&ReserveRequest { attempt: 2, ..request }).await.decision, Decision::Deny);
+        running.release_all().await;
+        assert_eq!(running.used(&tenant).await, uses(&[("tries", 1), ("rpm", 0)]));
+    }
+}
+
 /// The grant is the most that fits; it is given only to who can still write it into the request.
 #[tokio::test]
 async fn a_tight_limit_clamps() {

@@ -8,6 +8,7 @@ use super::*;
 use crate::events::{Events, PseudonymKey, Queue};
 use crate::metrics::Metrics;
 use crate::store::redis::RedisStore;
+use crate::store::tests::eventually;
 use crate::store::tests::redis_server::RedisServer;
 
 /// Keys of callers by one hex digit.
@@ -76,6 +77,13 @@ impl Running {
 
     pub async fn settle(&self, item: SettleItem) -> SettleStatus {
         self.quota.settle(&[item]).await.unwrap().results[0].status
+    }
+
+    /// Sends the releases that wait.
+    pub async fn release_all(&self) {
+        let sender = tokio::spawn(self.quota.releases.clone().run(Arc::clone(&self.quota.store)));
+        eventually("the releases", || async { self.quota.releases.is_empty() }).await;
+        sender.abort();
     }
 
     pub fn metrics(&self) -> String {

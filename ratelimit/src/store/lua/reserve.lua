@@ -5,8 +5,8 @@
 -- KEYS[3…]  one bucket per charge
 -- ARGV[1]   the service's clock, ms
 -- ARGV[2]   beginning of the record: 'R', format, attempt, 0, identity (8), model (8)
--- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices, least output per choice (-1: all or nothing),
---           plan (8)
+-- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices (0: refuse, whatever fits), least output per choice
+--           (-1: all or nothing), plan (8)
 -- ARGV[4]   life of the record, ms
 -- ARGV[5]   member of the open holds, without the tokens at its end
 -- ARGV[6…]  per charge: see common.lua
@@ -82,8 +82,8 @@ local function clamped()
   return math.floor(most / choices)
 end
 
-local held = admitted()
-if not held and least >= 0 then
+local held = choices > 0 and admitted()
+if not held and choices > 0 and least >= 0 then
   local per_choice = clamped()
   if per_choice >= math.max(least, 1) then
     held, grant, output = true, per_choice, per_choice * choices

@@ -130,7 +130,8 @@ impl RedisStore {
 
     async fn try_reserve(&self, hold: &Hold) -> Result<Reserved, StoreError> {
         let mut wishes = hold.grant.map_or(-1.0, double).to_be_bytes().to_vec();
-        for amount in [hold.prompt_tokens, hold.output_tokens, hold.choices.max(1).into()] {
+        let choices = if hold.refuse { 0 } else { hold.choices.max(1).into() };
+        for amount in [hold.prompt_tokens, hold.output_tokens, choices] {
             put_amount(&mut wishes, amount);
         }
         let least = hold.clamp.filter(|_| clampable(hold)).map(|clamp| clamp.min_output_tokens);

@@ -100,6 +100,7 @@ fn random_hold(numbers: &mut Numbers, number: u64, now: u64) -> Hold {
         grant: (numbers.below(3) > 0).then_some(per_choice),
         identity: Tag::of("identity", [Some(if numbers.below(20) == 0 { "another key" } else { "key" })]),
         clamp: (numbers.below(2) == 0).then(|| Clamp { min_output_tokens: numbers.below(20) }),
+        refuse: numbers.below(20) == 0,
         ..hold(number, &limits)
     }
 }

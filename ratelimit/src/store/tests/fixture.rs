@@ -215,6 +215,7 @@ pub fn hold(number: u64, charges: &[Amount]) -> Hold {
         output_tokens: 0,
         choices: 1,
         clamp: None,
+        refuse: false,
         charges: charges.iter().map(|amount| amount.charge).collect(),
     }
 }
