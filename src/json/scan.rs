@@ -78,7 +78,7 @@ pub trait Visitor {
     /// A piece of a string's text, unescaped. It may be cut inside a UTF-8 character.
     fn text(&mut self, path: &[Frame], piece: &[u8]);
     fn text_end(&mut self, path: &[Frame]);
-    /// A number, `true`, `false` or `null`, as written.
+    /// A number, `true`, `false` or `null`, as written; empty when it is longer than any that we could use.
     fn scalar(&mut self, path: &[Frame], literal: &[u8]);
 }
 
@@ -306,9 +306,10 @@ impl Scanner {
         }
         // At the end of the piece the number may go on in the next one.
         if !rest.is_empty() {
-            if !self.token_too_long {
-                visitor.scalar(&self.path, &self.token);
+            if self.token_too_long {
+                self.token.clear();
             }
+            visitor.scalar(&self.path, &self.token);
             self.state = self.after_value();
         }
         rest

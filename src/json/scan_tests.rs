@@ -65,6 +65,18 @@ fn reads_paths_texts_and_scalars() {
     }
 }
 
+/// It is there, and no number.
+#[test]
+fn a_scalar_that_is_too_long_has_no_text() {
+    for (digits, text) in [(64, "1".repeat(64)), (65, String::new()), (1_000, String::new())] {
+        let json = format!("[{}]", "1".repeat(digits));
+        for cut in [1, 40, 65] {
+            let (a, b) = json.as_bytes().split_at(cut.min(json.len()));
+            assert_eq!(scan(&[a, b]).0.events[1], format!("[] scalar {text}"), "{digits} digits");
+        }
+    }
+}
+
 #[test]
 fn every_cut_and_one_byte_at_a_time_give_the_same() {
     let whole = scan(&[SAMPLE.as_bytes()]);

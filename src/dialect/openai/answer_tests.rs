@@ -128,6 +128,7 @@ fn only_the_usage_chunk_is_one() {
         (r#"{"choices":null,"usage":{"prompt_tokens":1}}"#, false),
         (r#"{"usage":{"prompt_tokens":1}}"#, false),
         (r#"[{"choices":[],"usage":{}}]"#, false),
+        (&format!(r#"{{"choices":[{}],"usage":{{}}}}"#, "1".repeat(65)), false),
     ] {
         let mut answer = Answer::new(Encoding::O200kBase);
         Scanner::default().push(event.as_bytes(), &mut answer);
