@@ -82,6 +82,11 @@ pub trait Visitor {
     fn scalar(&mut self, path: &[Frame], literal: &[u8]);
 }
 
+/// What may stand between the parts of JSON. A form feed may not.
+pub fn is_white_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// A value must begin.
@@ -156,7 +161,7 @@ impl Scanner {
                 State::InText | State::InKey => self.string(rest, visitor),
                 State::InScalar => self.scalar(rest, visitor),
                 _ => {
-                    if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                    if !is_white_space(byte) {
                         self.structure(byte, visitor);
                     }
                     // The first byte of a number or literal is read again by `scalar`.

@@ -3,7 +3,7 @@
 use crate::dialect::openai::Answer;
 use crate::gzip::Inflater;
 use crate::headers::Coding;
-use crate::json::scan::Scanner;
+use crate::json::scan::{Scanner, is_white_space};
 use crate::sse::{Framer, Piece, Unfinished};
 use crate::tokenizer::Encoding;
 
@@ -29,7 +29,7 @@ pub struct Relay {
 }
 
 enum Kind {
-    /// Only white space so far: it is JSON if an object or array follows, else a stream.
+    /// Only JSON's white space so far: it is JSON if an object or array follows, else a stream.
     Undecided(Framer),
     Json,
     Events(Framer),
@@ -80,7 +80,7 @@ impl Relay {
 
     fn plain(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
         if let Kind::Undecided(framer) = &mut self.kind
-            && let Some(first) = chunk.iter().find(|byte| !byte.is_ascii_whitespace())
+            && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte))
         {
             let framer = std::mem::take(framer);
             self.kind = if matches!(first, b'{' | b'[') { Kind::Json } else { Kind::Events(framer) };

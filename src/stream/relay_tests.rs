@@ -125,6 +125,15 @@ fn an_event_that_began_with_white_space_goes_whole() {
     assert_eq!(String::from_utf8_lossy(&client), format!(" {event}"));
 }
 
+/// JSON knows four kinds of white space. What begins with another is no JSON, wherever it is cut.
+#[test]
+fn a_form_feed_before_an_object() {
+    let object = "{\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}";
+    let (with, without) = (format!("\u{c}{object}"), format!(" \t\r\n{object}"));
+    every_cut(false, &with, &with, None);
+    every_cut(false, &without, &without, Some(11));
+}
+
 #[test]
 fn an_endless_event_is_let_go() {
     let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Identity);

@@ -81,8 +81,9 @@ pub fn relayed(chunks: &[&[u8]], hide: bool, ends_apart: bool) -> (Vec<u8>, (Str
 
 /// `out` is `input` without some of the events that may be hidden, and without all that must be.
 fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
-    let is_stream = input.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| !b"{[".contains(b));
-    let white = input.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(input.len());
+    let is_white = |byte: &u8| b" \t\r\n".contains(byte);
+    let is_stream = input.iter().find(|b| !is_white(b)).is_some_and(|b| !b"{[".contains(b));
+    let white = input.iter().position(|byte| !is_white(byte)).unwrap_or(input.len());
     // What has come of a byte order mark before the first event stays when that is hidden.
     let mark = events::mark(input);
     let kept = (0..=mark).rev().find(|&n| out.starts_with(&input[..n])).unwrap_or(0);
