@@ -132,7 +132,9 @@ class Envoy:
 
     def access_log(self) -> list[dict[str, Any]]:
         """What was logged of each request, in the order in which they ended."""
-        return [json.loads(line) for line in self.output().splitlines() if line.startswith('{"')]
+        # Of whole lines: the last may be on its way.
+        lines = [line for line in self.output().splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line) for line in lines if line.startswith('{"')]
 
     def logged(self, response: Response, passes: int = 1) -> list[dict[str, Any]]:
         """What was logged of this one: an entry for each pass through the filters."""
