@@ -1,4 +1,5 @@
 use tokengate_api::ReservationId;
+use tracing::warn;
 
 use super::super::lifetimes::ms;
 use super::super::{KeptEvent, LapsedHold, MAX_CLOCK_DIFFERENCE, OpenHold, StoreError, Sweep, Swept};
@@ -6,7 +7,10 @@ use super::RedisStore;
 use super::keys::member_parts;
 use super::outbox::{ANNOUNCED_FOR, LIFE, keep, kept};
 use super::script::Call;
+use crate::quiet::Quiet;
 use crate::tag::Tag;
+
+static UNREADABLE: Quiet = Quiet::new();
 
 /// Accounts per step, about; the server decides.
 const ACCOUNTS: usize = 100;
@@ -23,6 +27,8 @@ impl RedisStore {
         let (next, accounts) = self.accounts(sweep.cursor.unwrap_or(0)).await?;
         let mut swept = Swept { next: Some(next).filter(|next| *next != 0), ..Swept::default() };
         let mut looks = redis::pipe();
+        // One tenant's key that holds something else must not keep the others from being looked at.
+        looks.ignore_errors();
         // By now the record has lapsed by the server's clock too.
         let lapsed_before = self.clock.now_ms().saturating_sub(ms(MAX_CLOCK_DIFFERENCE.saturating_mul(2)));
         for account in &accounts {
@@ -36,17 +42,16 @@ impl RedisStore {
             let mut found = found.into_iter();
             for account in accounts {
                 let (Some(holds), Some(events)) = (found.next(), found.next()) else { break };
-                let holds: Vec<(String, f64)> =
-                    redis::from_redis_value(holds).map_err(|_| StoreError::Format)?;
-                self.lapse(account, holds, sweep, &mut swept).await?;
-                let events: u64 = redis::from_redis_value(events).map_err(|_| StoreError::Format)?;
-                if events > 0 {
+                if let Ok(holds) = redis::from_redis_value(holds) {
+                    passable(self.lapse(account, holds, sweep, &mut swept).await)?;
+                }
+                if redis::from_redis_value::<u64>(events).is_ok_and(|events| events > 0) {
                     waiting.push(account);
                 }
             }
         }
         for account in waiting {
-            self.left_over(account, sweep, &mut swept.events).await?;
+            passable(self.left_over(account, sweep, &mut swept.events).await)?;
         }
         if swept.next.is_none() {
             self.forget_accounts().await?;
@@ -143,5 +148,18 @@ impl RedisStore {
         let before = self.clock.now_ms().saturating_sub(ms(ANNOUNCED_FOR));
         forget.arg(self.keys.accounts()).arg("-inf").arg(before);
         Ok(forget.query_async(&mut self.connection.clone()).await?)
+    }
+}
+
+/// What is wrong with one tenant's keys is no reason to stop.
+fn passable(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Err(StoreError::Format) => {
+            if let Some(unsaid) = UNREADABLE.say() {
+                warn!(unsaid, "a sweep passes over a tenant whose holds or usage events cannot be read");
+            }
+            Ok(())
+        }
+        outcome => outcome,
     }
 }

@@ -207,13 +207,34 @@ async fn where_an_event_cannot_be_kept_nothing_changes() {
     let refused = fixture.store.settle(&[settlement(2, used(3))], &tell, TIME).await;
     assert!(matches!(&refused[..], [Err(StoreError::Format)]), "{refused:?}");
     fixture.clock.set(T0 + RECORD_MS + MINUTE);
-    let alone_for = Duration::from_millis(1);
-    let sweep =
-        Sweep { cursor: None, alone_for, kept_before_ms: 0, most_events: Some(9), tell: &lapsed_line };
-    assert!(fixture.store.sweep(&sweep, TIME).await.is_err());
+    // Passed over.
+    assert_eq!(swept_again(&fixture, 0, Some(9)).await, Swept::default());
     server.command::<u64>(&["UNLINK", "t:sweeper"]);
     assert_eq!(server.dump(), before);
     server.command::<()>(&["DEL", &outbox]);
     let found = swept_again(&fixture, 0, Some(9)).await;
     assert_eq!((found.lapsed.len(), found.events.len()), (2, 2));
+}
+
+/// Whatever stands under one tenant's keys: the others' holds are found.
+#[tokio::test]
+async fn a_tenant_whose_keys_cannot_be_read_stops_no_sweep() {
+    let (spoilt, whole) = (Tag::account("spoilt"), Tag::account("whole"));
+    let charge = [tokens(1_000, 50)];
+    for (key, command) in [("o", "SET"), ("o", "ZADD"), ("e", "SET")] {
+        let fixture = Fixture::redis().await;
+        let server = fixture.server.clone().unwrap();
+        for account in [spoilt, whole] {
+            fixture.reserve(&Hold { account, ..hold(1, &charge) }).await;
+        }
+        let name = format!("t:{{{spoilt}}}:{key}");
+        match command {
+            "SET" => server.command::<()>(&["SET", &name, "something else"]),
+            _ => server.command::<()>(&["ZADD", &name, "1", "no hold"]),
+        }
+        fixture.clock.set(T0 + RECORD_MS + MINUTE);
+        let found = swept_again(&fixture, 0, Some(9)).await;
+        let of: Vec<_> = found.lapsed.iter().map(|lapsed| lapsed.account).collect();
+        assert_eq!(of, [whole], "{key} {command}");
+    }
 }
