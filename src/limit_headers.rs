@@ -70,6 +70,7 @@ mod tests {
             metric,
             limit,
             remaining,
+            held: None,
             reset_ms,
             window_ms: 60_000,
             plan: None,

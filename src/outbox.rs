@@ -153,6 +153,8 @@ mod tests {
             outcome: Outcome::Held,
             sent: true,
             usage: None,
+            model: None,
+            service_tier: None,
             age_ms: 0,
             queued_ms: 0,
             reserve: None,

@@ -46,6 +46,8 @@ impl Hold {
             outcome: charge.outcome,
             sent: charge.sent,
             usage: charge.usage,
+            model: None,
+            service_tier: None,
             age_ms: 0,
             queued_ms: 0,
             reserve: self.reserve,

@@ -66,6 +66,8 @@ pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
         asserted: caller.asserted.clone(),
         ip: caller.ip.clone(),
         model: prepared.model_name.clone(),
+        models: Vec::new(),
+        service_tier: None,
         dialect: "openai".to_owned(),
         endpoint: prepared.endpoint.to_owned(),
         prompt_tokens: prepared.prompt_tokens,

@@ -5,6 +5,7 @@
 
 mod extend;
 mod id;
+mod identify;
 pub mod model_name;
 mod models;
 mod reason;
@@ -13,13 +14,16 @@ mod settle;
 
 pub use extend::{ExtendItem, ExtendResponse, ExtendResult, ExtendStatus};
 pub use id::{InvalidId, ReservationId};
-pub use models::{MissingOutputLimit, ModelInfo, ModelList, OutputLimit};
+pub use identify::{IdentifyRequest, IdentifyResponse};
+pub use models::{MissingOutputLimit, ModelInfo, ModelList, OutputLimit, UsageChunk};
 pub use reason::Reason;
 pub use reserve::{Decision, Grant, LimitState, Metric, ReserveRequest, ReserveResponse, VerifiedIdentity};
 pub use settle::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, Usage};
 
 /// Path of the model list, `GET`.
 pub const MODELS_PATH: &str = "/v1/models";
+/// Path of the identify call, `POST` with an [`IdentifyRequest`].
+pub const IDENTIFY_PATH: &str = "/v1/identify";
 /// Path of the reserve call, `POST` with a [`ReserveRequest`].
 pub const RESERVE_PATH: &str = "/v1/reserve";
 /// Path of the settle call, `POST` with an array of [`SettleItem`].

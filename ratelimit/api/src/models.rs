@@ -40,6 +40,21 @@ pub struct ModelInfo {
     /// The model spends output tokens that are never delivered as text.
     #[serde(default)]
     pub reasoning: bool,
+    #[serde(default)]
+    pub usage_chunk: UsageChunk,
+}
+
+/// Whether a stream's usage is asked for where the client does not ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UsageChunk {
+    /// `stream_options` is left alone, for the provider refuses it: a stream without usage is charged by its text.
+    Never,
+    /// `stream_options.include_usage` is added. Also what a word of a newer service means.
+    #[default]
+    #[serde(other)]
+    Ask,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,6 +29,12 @@ pub struct ReserveRequest {
     /// The client's model name, normalised; absent on endpoints without a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Other models that the request names and that may answer in the place of `model`, normalised.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+    /// The request's `service_tier`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<String>,
     /// The wire format the caller speaks, `openai`.
     pub dialect: String,
     /// The canonical endpoint, for example `chat.completions`.
@@ -134,6 +140,9 @@ pub struct LimitState {
     pub limit: u64,
     /// Never below 0 nor above `limit`.
     pub remaining: u64,
+    /// What open holds take of the limit, as far as it is known: settles may give some of it back soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
     /// Until the limit is whole again.
     pub reset_ms: u64,
     pub window_ms: u64,

@@ -16,6 +16,12 @@ pub struct SettleItem {
     /// Present with `used` and `estimated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// The model that the answer names, normalised; absent when it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The answer's `service_tier`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<String>,
     /// Since the reserve was sent.
     pub age_ms: u64,
     /// Since the item was queued.

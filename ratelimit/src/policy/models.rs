@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tokengate_api::{MissingOutputLimit, ModelInfo, OutputLimit};
+use tokengate_api::{MissingOutputLimit, ModelInfo, OutputLimit, UsageChunk};
 
 use super::error::Result;
 use super::fields::Item;
@@ -114,6 +114,7 @@ fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Rat
         default_output_tokens,
         output_limit,
         reasoning,
+        usage_chunk: UsageChunk::Ask,
     };
     Ok((model, price))
 }

@@ -243,6 +243,7 @@ fn limit_states(plan: &RequestPlan, reserved: &Reserved) -> Vec<LimitState> {
         metric: label.metric,
         limit: shown_limit(charge, standing),
         remaining: standing.gauge.left(),
+        held: None,
         reset_ms: standing.gauge.reset_ms,
         window_ms: label.window_ms,
         plan: Some(plan.identity.plan.clone()),

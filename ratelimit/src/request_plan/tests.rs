@@ -32,6 +32,8 @@ fn request(key: char, model: Option<&str>) -> ReserveRequest {
         deadline_ms: 100,
         key_hash: format!("{key:0>64}"),
         model: model.map(str::to_owned),
+        models: Vec::new(),
+        service_tier: None,
         dialect: "openai".to_owned(),
         endpoint: "chat.completions".to_owned(),
         prompt_tokens: 10,
