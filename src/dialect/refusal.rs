@@ -53,6 +53,8 @@ impl BodyFormat {
 const INVALID_IDENTITY: &str =
     "The user, tenant or plan that was given for this request is not allowed here.";
 
+const UNKNOWN_KEY: &str = "This API key is not known here.";
+
 impl Refusal {
     fn new(
         status: u16,
@@ -108,6 +110,10 @@ impl Refusal {
         Self::new(413, "invalid_request_error", "request_too_large", message)
     }
 
+    pub fn unknown_key() -> Self {
+        Self::new(401, "authentication_error", "unknown_key", UNKNOWN_KEY)
+    }
+
     pub fn quota_unavailable() -> Self {
         let message =
             "The quota service gives no answer, so the request was not let through. Please try again.";
@@ -157,7 +163,7 @@ impl Refusal {
         };
         let retry_after = answer.retry_after_ms.filter(|_| reason != Reason::RequestExceedsLimit);
         let message = match reason {
-            Reason::UnknownKey => "This API key is not known here.".to_owned(),
+            Reason::UnknownKey => UNKNOWN_KEY.to_owned(),
             Reason::InvalidIdentity => INVALID_IDENTITY.to_owned(),
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),

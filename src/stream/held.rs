@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use super::inflating::Inflating;
 use super::report::Measure;
 use super::reserving::{self, Prepared};
 use super::{Caller, Effect, Env, Step, Stream};
 use crate::dialect::openai::{self, Prompt};
 use crate::dialect::refusal::Refusal;
-use crate::gzip::{self, InflateError};
 use crate::models::Model;
 use crate::paths::CHAT_COMPLETIONS;
 use tokengate_api::{MissingOutputLimit, model_name};
@@ -53,6 +53,10 @@ impl Held {
         Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format)
     }
 
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// Its body will be inflated, and kept so until it is counted.
     pub fn is_packed(&self) -> bool {
         self.is_gzip
@@ -60,22 +64,25 @@ impl Held {
 
     /// Reads the request as a whole, counts on and asks for its tokens when all is counted.
     pub fn end(self: Box<Self>, env: &Env<'_>, body: &[u8]) -> Step {
-        let Self { caller, is_gzip, mut prompt } = *self;
-        let format = caller.format;
-        let read = plain(env, body, is_gzip).and_then(|plain| {
-            let prepared = prepare(env, &plain, is_gzip)?;
+        let Self { caller, is_gzip, prompt } = *self;
+        if is_gzip {
+            return Inflating::begin(env, caller, prompt, body);
+        }
+        read(env, caller, prompt, Cow::Borrowed(body), is_gzip)
+    }
+}
+
+/// Reads the whole plain body, and begins or goes on counting it.
+pub fn read(env: &Env<'_>, caller: Caller, mut prompt: Prompt, plain: Cow<'_, [u8]>, is_gzip: bool) -> Step {
+    match prepare(env, &plain, is_gzip) {
+        Ok(prepared) => {
             prompt.choose(prepared.model.rules());
             count(&mut prompt, &plain);
-            Ok((prepared, plain))
-        });
-        match read {
-            Ok((prepared, plain)) => {
-                let length = plain.len();
-                let kept = if let Cow::Owned(plain) = plain { Some(plain) } else { None };
-                Box::new(Counting { caller, prepared, prompt, length, kept }).go_on(env)
-            }
-            Err(refusal) => Stream::refuse(env, *refusal, format),
+            let length = plain.len();
+            let kept = if let Cow::Owned(plain) = plain { Some(plain) } else { None };
+            Box::new(Counting { caller, prepared, prompt, length, kept }).go_on(env)
         }
+        Err(refusal) => Stream::refuse(env, *refusal, caller.format),
     }
 }
 
@@ -98,6 +105,10 @@ pub struct Counting {
 }
 
 impl Counting {
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// Where in the proxy's body to count on.
     pub fn counts_from(&self) -> Option<usize> {
         self.kept.is_none().then(|| self.prompt.position())
@@ -128,19 +139,6 @@ impl Counting {
         }
         (stream, effects)
     }
-}
-
-fn plain<'a>(env: &Env<'_>, body: &'a [u8], is_gzip: bool) -> Result<Cow<'a, [u8]>, Box<Refusal>> {
-    if !is_gzip {
-        return Ok(Cow::Borrowed(body));
-    }
-    let limit = env.config.max_body_bytes.0;
-    gzip::inflate(body, limit).map(Cow::Owned).map_err(|error| {
-        Box::new(match error {
-            InflateError::TooLarge => Refusal::too_large(limit),
-            InflateError::Malformed => Refusal::malformed_gzip(),
-        })
-    })
 }
 
 /// The spelling of a client's model name that is asked for, and what is known of the model.

@@ -1,30 +1,37 @@
-//! One request's life: `Received → Held → Counting → Reserving → Admitted → Responding`, or refused, or passed
-//! through. Events go in, effects come out; nothing here knows of a proxy.
+//! One request's life: `Received → Held → Counting → Reserving → Admitted`, or refused, or passed through.
+//! Before `Held` it may wait for the model list or to know who calls. Events go in, effects come out; nothing here knows of a proxy.
 //!
 //! The rule that everything else serves: exactly one settle for every reserve that was not answered
 //! `deny` or `gone`.
 
+mod abandoned;
 mod admitted;
 pub mod charge;
 mod event;
 mod held;
 mod hold;
+mod inflating;
 mod overrun;
 pub mod relay;
 pub mod report;
 mod reserving;
+mod waiting;
 
 pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
 
+use abandoned::Abandoned;
 use admitted::Admitted;
 pub use held::SLICE;
 use held::{Counting, Held};
+use inflating::Inflating;
 use report::{LogField, Measure, NO_MODEL};
-use reserving::{Overtaken, Reserving};
+use reserving::Reserving;
+use waiting::{AwaitingModels, Identifying};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::callers::CallerId;
 use crate::config::{Config, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::headers::{Coding, Headers};
@@ -38,18 +45,24 @@ pub type Step = (Stream, Vec<Effect>);
 pub enum Stream {
     #[default]
     Received,
+    /// The model list is not there yet.
+    AwaitingModels(Box<AwaitingModels>),
+    /// A metered request whose body may arrive, and whose caller is asked for.
+    Identifying(Box<Identifying>),
     /// A metered request whose body is on its way.
     Held(Box<Held>),
+    /// A metered request whose body is whole and packed.
+    Inflating(Box<Inflating>),
     /// A metered request whose body is whole and not counted yet.
     Counting(Box<Counting>),
     Reserving(Box<Reserving>),
-    /// Somebody else answered while the reserve was under way.
-    Overtaken(Box<Overtaken>),
+    /// Over, or answered by somebody else, while the reserve was under way.
+    Abandoned(Box<Abandoned>),
     /// Let go on; then, answered.
     Admitted(Box<Admitted>),
     /// Let go on although it would have been refused with this code; not metered.
     Observed(Cow<'static, str>),
-    /// Answered by us. Everything else that comes is swallowed.
+    /// Answered, by us as a rule. Everything else that comes is swallowed.
     Refused,
     /// Not metered, or ended.
     PassedThrough,
@@ -60,8 +73,41 @@ impl Stream {
     pub fn holds_request(&self) -> bool {
         matches!(
             self,
-            Self::Held(_) | Self::Counting(_) | Self::Reserving(_) | Self::Overtaken(_) | Self::Refused
+            Self::AwaitingModels(_)
+                | Self::Identifying(_)
+                | Self::Held(_)
+                | Self::Inflating(_)
+                | Self::Counting(_)
+                | Self::Reserving(_)
+                | Self::Abandoned(_)
+                | Self::Refused
         )
+    }
+
+    /// The body may arrive, and must not go on.
+    pub fn holds_body(&self) -> bool {
+        matches!(self, Self::Identifying(_) | Self::Held(_))
+    }
+
+    /// Nothing is done with the body before an answer is there.
+    pub fn awaits_answer(&self) -> bool {
+        matches!(self, Self::AwaitingModels(_) | Self::Identifying(_))
+    }
+
+    pub fn awaits_models(&self) -> bool {
+        matches!(self, Self::AwaitingModels(_))
+    }
+
+    /// Whose request it is, until it is let go or refused.
+    pub fn caller(&self) -> Option<CallerId> {
+        match self {
+            Self::Identifying(waiting) => Some(waiting.caller().id),
+            Self::Held(held) => Some(held.caller().id),
+            Self::Inflating(inflating) => Some(inflating.caller().id),
+            Self::Counting(counting) => Some(counting.caller().id),
+            Self::Reserving(reserving) => Some(reserving.caller().id),
+            _ => None,
+        }
     }
 
     /// [`Event::RequestEnd`] must come with the body.
@@ -81,7 +127,11 @@ impl Stream {
 
     /// [`Event::RequestPiece`] must come, and needs no bytes: the body is kept here.
     pub fn counts_kept(&self) -> bool {
-        matches!(self, Self::Counting(counting) if counting.counts_from().is_none())
+        match self {
+            Self::Inflating(_) => true,
+            Self::Counting(counting) => counting.counts_from().is_none(),
+            _ => false,
+        }
     }
 
     /// After [`Event::RequestEnd`] the body may be kept until it is counted.
@@ -97,17 +147,29 @@ impl Stream {
     pub fn step(self, env: &Env<'_>, event: Event<'_>) -> Step {
         match (self, event) {
             (Self::Received, Event::RequestHeaders { headers, end_of_stream }) => {
-                received(env, headers, end_of_stream)
+                AwaitingModels::receive(env, headers, end_of_stream)
             }
+            (Self::AwaitingModels(waiting), Event::ModelsKnown) => waiting.known(env),
+            (Self::AwaitingModels(waiting), Event::ModelsFailed) => waiting.failed(env),
+            (Self::Identifying(waiting), Event::RequestBody { length }) => waiting.body(env, length),
+            (Self::Identifying(waiting), Event::BodyWithheld) => resume(waiting.withheld(env)),
+            (Self::Identifying(waiting), Event::Identified(standing)) => resume(waiting.told(env, standing)),
+            (Self::Identifying(waiting), Event::IdentifyFailed) => resume(waiting.failed(env)),
             (Self::Held(held), Event::RequestBody { length }) => held.body(env, length),
             (Self::Held(held), Event::RequestPiece { bytes }) => resume(held.piece(env, bytes)),
             (Self::Held(held), Event::RequestEnd { body }) => held.end(env, body),
+            (Self::Inflating(inflating), Event::RequestPiece { .. }) => resume(inflating.piece(env)),
             (Self::Counting(counting), Event::RequestPiece { bytes }) => resume(counting.piece(env, bytes)),
             (Self::Held(held), Event::BodyWithheld) => resume(held.withheld(env)),
             // An answer before anything was reserved: the proxy's own, or another filter's.
-            (Self::Held(_) | Self::Counting(_), Event::ResponseHead(_) | Event::End(_)) => {
-                (Self::PassedThrough, Vec::new())
-            }
+            (
+                Self::AwaitingModels(_)
+                | Self::Identifying(_)
+                | Self::Held(_)
+                | Self::Inflating(_)
+                | Self::Counting(_),
+                Event::ResponseHead(_) | Event::End(_),
+            ) => (Self::PassedThrough, Vec::new()),
 
             (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => {
                 resume(reserving.answered(env, answer))
@@ -115,9 +177,9 @@ impl Stream {
             (Self::Reserving(reserving), Event::ReserveFailed(failure)) => {
                 resume(reserving.failed(env, failure))
             }
-            (Self::Reserving(reserving), Event::ResponseHead(_)) => reserving.overtaken(),
-            (Self::Reserving(reserving), Event::End(_)) => reserving.abandoned(),
-            (Self::Overtaken(overtaken), Event::End(_)) => overtaken.end(),
+            (Self::Reserving(reserving), Event::ResponseHead(_) | Event::End(_)) => reserving.abandoned(),
+            (Self::Abandoned(abandoned), Event::ReserveAnswer(answer)) => abandoned.answered(&answer),
+            (Self::Abandoned(abandoned), Event::ReserveFailed(_)) => abandoned.failed(),
 
             (Self::Admitted(admitted), Event::RewriteFailed) => admitted.rewrite_failed(),
             (Self::Admitted(admitted), Event::ResponseHead(head)) => admitted.response_head(env, head),
@@ -126,7 +188,10 @@ impl Stream {
             }
             (Self::Admitted(admitted), Event::Extended { status, held }) => admitted.extended(status, held),
             (Self::Admitted(admitted), Event::Cut) => admitted.cut(),
-            (Self::Admitted(admitted), Event::End(ending)) => admitted.end(env, ending),
+            // Whichever comes first; a client that does not read does not put its settle off.
+            (Self::Admitted(admitted), Event::ResponseEnd(ending) | Event::End(ending)) => {
+                admitted.end(env, ending)
+            }
 
             (Self::Observed(code), Event::ResponseHead(_)) => {
                 (Self::PassedThrough, vec![Effect::SetResponseHeader(OBSERVED_HEADER, code.into_owned())])
@@ -186,6 +251,7 @@ const OBSERVED_HEADER: &str = "x-tokengate-observed";
 /// The caller of a request, as its headers tell.
 #[derive(Clone, Debug)]
 pub struct Caller {
+    id: CallerId,
     identified: Identified,
     /// What a key may say of its own caller.
     asserted: BTreeMap<String, String>,
@@ -226,6 +292,7 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     let holds_headers = env.config.hold_at == HoldAt::Headers;
     let content_length = headers.text("content-length");
     let caller = Caller {
+        id: CallerId::of(&identified),
         identified,
         asserted,
         ip: identity::client_address(env.property),
@@ -237,7 +304,8 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     if class == Class::Listed {
         return with(effects, reserving::begin_listed(env, caller));
     }
-    if content_length.and_then(|length| length.parse::<usize>().ok()).is_some_and(|n| n > max_body_bytes.0) {
+    let content_length = content_length.and_then(|length| length.parse::<usize>().ok());
+    if content_length.is_some_and(|length| length > max_body_bytes.0) {
         return with(effects, Stream::refuse(env, Refusal::too_large(max_body_bytes.0), format));
     }
     let is_gzip = match headers.coding() {
@@ -255,7 +323,7 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     if end_of_stream {
         return with(effects, held.end(env, b""));
     }
-    (Stream::Held(held), effects)
+    with(effects, Identifying::hold(env, held, content_length))
 }
 
 /// A step with more effects before its own.

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use tokengate_api::{Decision, MissingOutputLimit, ReserveRequest, ReserveResponse};
+use tokengate_api::{Decision, MissingOutputLimit, Reason, ReserveRequest, ReserveResponse};
 
+use super::abandoned::Abandoned;
 use super::admitted::Admitted;
-use super::hold::Hold;
+use super::hold::{Hold, is_urgent};
 use super::overrun::Overrun;
 use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
@@ -154,11 +155,16 @@ fn output_above(most: u64) -> BadRequest {
 }
 
 impl Reserving {
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     fn call(&self) -> Effect {
         Effect::Reserve { request: Box::new(self.request.clone()), timeout_ms: self.request.deadline_ms }
     }
 
     pub fn answered(self: Box<Self>, env: &Env<'_>, answer: ReserveResponse) -> Step {
+        let learned = learned(&self.caller, &answer);
         let (stream, mut effects) = match answer.decision {
             Decision::Allow => self.allowed(env, &answer),
             Decision::Deny => self.denied(env, &answer),
@@ -171,16 +177,22 @@ impl Reserving {
         if answer.degraded {
             effects.push(Effect::Measure(Measure::Degraded { by: "service" }));
         }
+        effects.extend(learned);
         (stream, effects)
     }
 
     fn allowed(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
         let headers = limit_headers::rate_limit(&answer.limits, env.config.headers.reset);
+        let held = self.prepared.prompt_tokens.saturating_add(
+            answer.grant.max_output_tokens.unwrap_or(0).saturating_mul(self.prepared.choices.into()),
+        );
         let hold = Hold {
             id: self.request.id.clone(),
             account: Some(answer.account.clone()),
             // Decided without the store, so that nothing may be held.
             reserve: answer.degraded.then(|| self.request.clone()),
+            allowed: (!answer.degraded).then(|| Box::new(self.request.clone())),
+            frees: is_urgent(answer, held).then_some(self.caller.id),
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         };
@@ -250,12 +262,11 @@ impl Reserving {
         }
     }
 
-    pub fn overtaken(&self) -> Step {
-        (Stream::Overtaken(Box::new(Overtaken(self.hold()))), Vec::new())
-    }
-
-    pub fn abandoned(&self) -> Step {
-        (Stream::PassedThrough, self.hold().release())
+    /// The stream is over, or was answered by somebody else: what the reserve holds goes back once it is known.
+    pub fn abandoned(self) -> Step {
+        let hold = self.hold();
+        let log = Effect::Log(LogField::Outcome, "released".to_owned());
+        (Stream::Abandoned(Box::new(Abandoned::new(hold, self.caller))), vec![log])
     }
 
     /// The hold that this reserve may have become without our knowing.
@@ -264,6 +275,8 @@ impl Reserving {
             id: self.request.id.clone(),
             account: None,
             reserve: Some(self.request.clone()),
+            allowed: None,
+            frees: None,
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         }
@@ -278,6 +291,14 @@ impl Reserving {
         mark: Option<Mark>,
     ) -> Step {
         let Self { caller, prepared, .. } = self;
+        let mut degraded = None;
+        let mark = mark.or_else(|| {
+            // Without the list, neither caps nor identity headers are what the policy says.
+            (!env.models.are_known()).then(|| {
+                degraded = Some(Effect::Measure(Measure::Degraded { by: "filter" }));
+                Mark::Degraded
+            })
+        });
         let mut edits = Edits::default();
         let bound = match env.config.mode {
             Mode::Enforce if prepared.endpoint != LISTED && !caller.has_digest => {
@@ -289,7 +310,7 @@ impl Reserving {
         if let Some(edit) = &prepared.include_usage {
             edits.push(edit.clone());
         }
-        let mut effects = Vec::new();
+        let mut effects: Vec<_> = degraded.into_iter().collect();
         if !edits.is_empty() {
             let packing = match (prepared.is_gzip, env.config.hold_at) {
                 (false, _) => Packing::Plain,
@@ -371,11 +392,14 @@ impl Mark {
     }
 }
 
-/// A reserve whose stream somebody else answered.
-pub struct Overtaken(Hold);
-
-impl Overtaken {
-    pub fn end(self) -> Step {
-        (Stream::PassedThrough, self.0.release())
-    }
+/// What an answer says of its caller.
+pub fn learned(caller: &Caller, answer: &ReserveResponse) -> Option<Effect> {
+    let is_known = match (answer.decision, &answer.reason) {
+        (Decision::Deny, Some(Reason::UnknownKey)) => false,
+        // Not for who it is, or not always.
+        (Decision::Deny, Some(Reason::InvalidIdentity) | None) | (Decision::Gone, _) => return None,
+        (Decision::Allow | Decision::Deny, _) => true,
+    };
+    let policy_version = answer.policy_version.clone();
+    Some(Effect::LearnCaller { caller: caller.id, is_known, policy_version })
 }

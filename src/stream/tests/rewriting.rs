@@ -66,6 +66,9 @@ fn a_gzip_body_is_read_and_forwarded_as_it_is_unless_it_must_change() {
     {
         let mut proxy = Proxy::new();
         proxy.headers(&[("content-encoding", "gzip")]).step(Event::RequestEnd { body: &body });
+        while proxy.stream.counts_kept() {
+            proxy.step(Event::RequestPiece { bytes: &[] });
+        }
         assert_eq!(proxy.refused_with().0, status);
     }
     let mut both = Proxy::new();
