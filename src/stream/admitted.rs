@@ -15,7 +15,10 @@ use crate::limit_headers::HeaderList;
 use crate::tokenizer::Encoding;
 
 pub struct Admitted {
-    hold: Hold,
+    /// Until it is settled.
+    hold: Option<Hold>,
+    /// As metrics and logs name it.
+    model: String,
     request: charge::Request,
     encoding: Encoding,
     format: BodyFormat,
@@ -29,8 +32,10 @@ pub struct Admitted {
 impl Admitted {
     pub fn new(hold: Hold, request: charge::Request, encoding: Encoding, format: BodyFormat) -> Self {
         let response_headers = HeaderList::new();
+        let model = hold.model().to_owned();
         Self {
-            hold,
+            hold: Some(hold),
+            model,
             request,
             encoding,
             format,
@@ -64,8 +69,8 @@ impl Admitted {
     /// The body could not be changed as it must be, so the request must not go on.
     pub fn rewrite_failed(self: Box<Self>) -> Step {
         let refusal = Refusal::misconfigured_proxy();
-        let (stream, mut effects) = Stream::answer(refusal, self.format, self.hold.model());
-        effects.extend(self.hold.release());
+        let (stream, mut effects) = Stream::answer(refusal, self.format, &self.model);
+        effects.extend(self.hold.into_iter().flat_map(Hold::release));
         (stream, effects)
     }
 
@@ -109,7 +114,7 @@ impl Admitted {
             if is_stopped {
                 overrun.stop();
                 effects.push(Effect::CutSoon);
-                effects.push(Effect::Measure(Measure::Stopped { model: self.hold.model().to_owned() }));
+                effects.push(Effect::Measure(Measure::Stopped { model: self.model.clone() }));
                 effects.push(Effect::Log(LogField::Decision, "stopped".to_owned()));
             }
             return (Stream::Admitted(self), effects);
@@ -120,7 +125,7 @@ impl Admitted {
             _ => None,
         };
         let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
-        effects.extend(total.and_then(|total| self.hold.extend(total)).map(Effect::Extend));
+        effects.extend(total.and_then(|total| self.hold.as_ref()?.extend(total)).map(Effect::Extend));
         (Stream::Admitted(self), effects)
     }
 
@@ -138,20 +143,26 @@ impl Admitted {
     }
 
     pub fn end(mut self: Box<Self>, env: &Env<'_>, ending: Ending) -> Step {
+        (Stream::PassedThrough, self.conclude(env, ending))
+    }
+
+    /// Charges what is known by now and settles the hold; nothing where that was done before.
+    fn conclude(&mut self, env: &Env<'_>, ending: Ending) -> Vec<Effect> {
+        let Some(hold) = self.hold.take() else { return Vec::new() };
         if let Some((_, relay)) = &mut self.answer {
             relay.finish();
         }
         let response = self.answer.as_ref().map(|(status, relay)| Response { status: *status, relay });
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
         let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
-        effects.extend(self.hold.settle(charge));
-        (Stream::PassedThrough, effects)
+        effects.extend(hold.settle(charge));
+        effects
     }
 
     /// What is wrong with the usage that the provider reported with its success.
     fn usage_fault(&self, charge: Charge) -> Option<Measure> {
         let (200..300, relay) = self.answer.as_ref()? else { return None };
-        let model = || self.hold.model().to_owned();
+        let model = || self.model.clone();
         match (charge.outcome, charge.usage) {
             (Outcome::Used, Some(usage)) => self
                 .is_doubtful(usage, relay.answer().delivered_tokens())
