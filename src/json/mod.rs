@@ -1,5 +1,6 @@
 //! JSON as the filter needs it: requests whole, with the place of every member, and in pieces, as answers are.
 
+mod name;
 mod object;
 pub mod scan;
 mod unescape;

@@ -1,9 +1,9 @@
 //! A request that was let go on: its answer passes through, and its end is charged.
 
-use tokengate_api::{ExtendStatus, Outcome, Usage};
+use tokengate_api::{ExtendStatus, Outcome, Usage, model_name};
 
 use super::charge::{self, Charge, Ending, Response};
-use super::hold::Hold;
+use super::hold::{Hold, Named};
 use super::overrun::Overrun;
 use super::relay::{Reading, Relay};
 use super::report::{LogField, Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
@@ -15,7 +15,10 @@ use crate::limit_headers::HeaderList;
 use crate::tokenizer::Encoding;
 
 pub struct Admitted {
-    hold: Hold,
+    /// Until it is settled.
+    hold: Option<Hold>,
+    /// As metrics and logs name it.
+    model: String,
     request: charge::Request,
     encoding: Encoding,
     format: BodyFormat,
@@ -29,8 +32,10 @@ pub struct Admitted {
 impl Admitted {
     pub fn new(hold: Hold, request: charge::Request, encoding: Encoding, format: BodyFormat) -> Self {
         let response_headers = HeaderList::new();
+        let model = hold.model().to_owned();
         Self {
-            hold,
+            hold: Some(hold),
+            model,
             request,
             encoding,
             format,
@@ -64,8 +69,8 @@ impl Admitted {
     /// The body could not be changed as it must be, so the request must not go on.
     pub fn rewrite_failed(self: Box<Self>) -> Step {
         let refusal = Refusal::misconfigured_proxy();
-        let (stream, mut effects) = Stream::answer(refusal, self.format, self.hold.model());
-        effects.extend(self.hold.release());
+        let (stream, mut effects) = Stream::answer(refusal, self.format, &self.model);
+        effects.extend(self.hold.into_iter().flat_map(Hold::release));
         (stream, effects)
     }
 
@@ -90,7 +95,7 @@ impl Admitted {
     }
 
     pub fn response_body(mut self: Box<Self>, chunk: &[u8], is_last: bool) -> Step {
-        let Self { overrun, answer: Some((_, relay)), .. } = &mut *self else {
+        let Self { overrun, answer: Some((_, relay)), request, .. } = &mut *self else {
             return (Stream::Admitted(self), Vec::new());
         };
         let Some(overrun) = overrun else {
@@ -103,24 +108,28 @@ impl Admitted {
         }
         if overrun.is_refused() && !is_last {
             let error = Refusal::output_stopped().event();
-            let must_stop = |bytes, answer: &Answer| overrun.must_stop(bytes, || answer.delivered_tokens());
+            let must_stop = |bytes, answer: &Answer| {
+                overrun.must_stop(bytes, || request.bounded(answer.delivered_tokens()))
+            };
             let (instead, is_stopped) = relay.chunk_until(chunk, &error, must_stop);
             let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
             if is_stopped {
                 overrun.stop();
                 effects.push(Effect::CutSoon);
-                effects.push(Effect::Measure(Measure::Stopped { model: self.hold.model().to_owned() }));
+                effects.push(Effect::Measure(Measure::Stopped { model: self.model.clone() }));
                 effects.push(Effect::Log(LogField::Decision, "stopped".to_owned()));
             }
             return (Stream::Admitted(self), effects);
         }
         let instead = relay.chunk(chunk, is_last);
         let total = match relay.reading() {
-            Reading::Events => overrun.delivered(chunk.len(), || relay.answer().delivered_tokens()),
+            Reading::Events => {
+                overrun.delivered(chunk.len(), || request.bounded(relay.answer().delivered_tokens()))
+            }
             _ => None,
         };
         let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
-        effects.extend(total.and_then(|total| self.hold.extend(total)).map(Effect::Extend));
+        effects.extend(total.and_then(|total| self.hold.as_ref()?.extend(total)).map(Effect::Extend));
         (Stream::Admitted(self), effects)
     }
 
@@ -138,25 +147,57 @@ impl Admitted {
     }
 
     pub fn end(mut self: Box<Self>, env: &Env<'_>, ending: Ending) -> Step {
+        (Stream::PassedThrough, self.conclude(env, ending))
+    }
+
+    /// Charges what is known by now and settles the hold; nothing where that was done before.
+    fn conclude(&mut self, env: &Env<'_>, ending: Ending) -> Vec<Effect> {
+        let Some(hold) = self.hold.take() else { return Vec::new() };
         if let Some((_, relay)) = &mut self.answer {
             relay.finish();
+        }
+        if let Some(overrun) = &self.overrun {
+            self.request.held_output = overrun.held();
         }
         let response = self.answer.as_ref().map(|(status, relay)| Response { status: *status, relay });
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
         let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
-        effects.extend(self.hold.settle(charge));
-        (Stream::PassedThrough, effects)
+        let named = self.named();
+        effects.extend(self.other_model(env, named.model.as_deref()).map(Effect::Measure));
+        effects.extend(hold.settle(charge, named));
+        effects
+    }
+
+    fn named(&self) -> Named {
+        let Some((200..300, relay)) = self.answer.as_ref() else { return Named::default() };
+        Named { model: relay.answer().model(), service_tier: relay.answer().service_tier() }
+    }
+
+    /// Whether the answer is another model's than the one that is charged. A provider may name a version of it.
+    fn other_model(&self, env: &Env<'_>, named: Option<&str>) -> Option<Measure> {
+        let named = named.filter(|_| !self.request.is_listed && env.models.is_listed(&self.model))?;
+        let is_version_of = |model: &str| {
+            let mut spellings = model_name::spellings(named).into_iter();
+            spellings.any(|name| {
+                name.strip_prefix(model)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']))
+            })
+        };
+        let found = env.models.canonical(named);
+        let is_same =
+            found == Some(&self.model) || (is_version_of(&self.model) && !found.is_some_and(is_version_of));
+        (!is_same).then(|| Measure::OtherModel { model: self.model.clone() })
     }
 
     /// What is wrong with the usage that the provider reported with its success.
     fn usage_fault(&self, charge: Charge) -> Option<Measure> {
         let (200..300, relay) = self.answer.as_ref()? else { return None };
-        let model = || self.hold.model().to_owned();
-        match (charge.outcome, charge.usage) {
-            (Outcome::Used, Some(usage)) => self
+        let model = || self.model.clone();
+        match (charge.outcome, relay.answer().usage()) {
+            (Outcome::Used | Outcome::Estimated, Some(usage)) => self
                 .is_doubtful(usage, relay.answer().delivered_tokens())
                 .then(|| Measure::UsageMismatch { model: model() }),
-            (Outcome::Estimated | Outcome::Held, _) => Some(Measure::UsageMissing { model: model() }),
+            (Outcome::Estimated | Outcome::Held, None) => Some(Measure::UsageMissing { model: model() }),
             _ => None,
         }
     }

@@ -12,9 +12,11 @@ mod held;
 mod hold;
 mod inflating;
 mod overrun;
+mod passing;
 pub mod relay;
 pub mod report;
 mod reserving;
+mod sniff;
 mod waiting;
 
 pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
