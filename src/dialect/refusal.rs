@@ -71,6 +71,18 @@ impl Refusal {
         Self::new(404, "invalid_request_error", "unknown_endpoint", message)
     }
 
+    /// A metered endpoint, but for its spelling.
+    pub fn misspelled_endpoint(method: &str, right: &str) -> Self {
+        let message = format!("{method} on this spelling of the path is not open here. Send POST {right}.");
+        Self::new(404, "invalid_request_error", "unknown_endpoint", message)
+    }
+
+    /// For a request of a method without one.
+    pub fn needless_body() -> Self {
+        let message = "This request must not have a body: send it without one, and without content-length.";
+        Self::new(400, "invalid_request_error", "invalid_request", message)
+    }
+
     pub fn identity(error: IdentityError) -> Self {
         let (code, message) = match error {
             IdentityError::Missing => (
