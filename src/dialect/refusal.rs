@@ -195,9 +195,10 @@ impl Refusal {
         }
     }
 
-    /// Where the refusal is for the body: the member that it is for, `body` for the whole.
+    /// Where the refusal is for the body: the member at its top that it is for, `body` for the whole.
     pub fn body_member(&self) -> Option<&'static str> {
-        matches!(self.status, 400 | 413 | 415).then(|| self.param.unwrap_or("body"))
+        let top = self.param.and_then(|param| param.split('.').next());
+        matches!(self.status, 400 | 413 | 415).then(|| top.unwrap_or("body"))
     }
 
     /// The error object of OpenAI's dialect.
