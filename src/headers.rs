@@ -42,7 +42,20 @@ impl Headers {
 
     /// The one coding of the body, where it is none or gzip.
     pub fn coding(&self) -> Coding {
-        match self.codings().as_slice() {
+        Self::one_coding(&self.codings())
+    }
+
+    /// The coding of an answer. What is named and is no coding, such as `utf-8` or `none`, says nothing.
+    pub fn answer_coding(&self) -> Coding {
+        const CODINGS: [&str; 8] =
+            ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress", "x-deflate"];
+        let mut codings = self.codings();
+        codings.retain(|coding| CODINGS.iter().any(|name| coding.eq_ignore_ascii_case(name.as_bytes())));
+        Self::one_coding(&codings)
+    }
+
+    fn one_coding(codings: &[&[u8]]) -> Coding {
+        match codings {
             [] => Coding::Identity,
             [one] if one.eq_ignore_ascii_case(b"gzip") || one.eq_ignore_ascii_case(b"x-gzip") => Coding::Gzip,
             _ => Coding::Other,
@@ -100,5 +113,27 @@ mod tests {
             assert_eq!(Headers::from([("content-encoding", value)]).coding(), coding, "{value}");
         }
         assert_eq!(Headers::default().coding(), Coding::Identity);
+    }
+
+    #[test]
+    fn only_codings_are_codings_of_an_answer() {
+        for (value, coding) in [
+            ("", Coding::Identity),
+            ("UTF-8", Coding::Identity),
+            ("none", Coding::Identity),
+            ("chunked", Coding::Identity),
+            ("aws-chunked, , none", Coding::Identity),
+            (", ,GZIP,", Coding::Gzip),
+            ("x-gzip", Coding::Gzip),
+            ("utf-8, gzip", Coding::Gzip),
+            ("gzip, gzip", Coding::Other),
+            ("gzip, br", Coding::Other),
+            ("deflate", Coding::Other),
+            ("br", Coding::Other),
+            ("Zstd", Coding::Other),
+            ("compress", Coding::Other),
+        ] {
+            assert_eq!(Headers::from([("content-encoding", value)]).answer_coding(), coding, "{value}");
+        }
     }
 }

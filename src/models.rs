@@ -1,6 +1,6 @@
 //! What the filter knows of the policy's models: which tokenizer to use and how far output is bounded.
 
-use tokengate_api::{MissingOutputLimit, ModelInfo, ModelList, model_name};
+use tokengate_api::{MissingOutputLimit, ModelInfo, ModelList, UsageChunk, model_name};
 
 use crate::tokenizer::{Encoding, FALLBACK, Rules, raised};
 
@@ -28,6 +28,8 @@ pub struct Model {
     /// What to do when the client gives no output limit.
     pub missing_limit: MissingOutputLimit,
     pub reasoning: bool,
+    /// Whether a stream's usage is asked for where the client does not.
+    pub usage_chunk: UsageChunk,
 }
 
 impl Model {
@@ -61,6 +63,16 @@ impl Models {
         &self.list.asserted_headers
     }
 
+    /// Whether the policy has a model of this canonical name.
+    pub fn is_listed(&self, name: &str) -> bool {
+        self.list.models.iter().any(|model| model.name == name)
+    }
+
+    /// The policy's name for the model that goes by `raw`; none stands in for it.
+    pub fn canonical(&self, raw: &str) -> Option<&str> {
+        model_name::find(raw, &self.list.models, |model| &model.patterns).map(|model| model.name.as_str())
+    }
+
     /// Looks up a client's model name. A name that is in no list is taken for the policy's `unknown_model`;
     /// without one it gets the built-in table and no bounds: whether it exists is the service's answer.
     pub fn find(&self, raw: &str) -> Model {
@@ -83,6 +95,7 @@ impl Models {
                     default_output_tokens: None,
                     missing_limit: MissingOutputLimit::default(),
                     reasoning: false,
+                    usage_chunk: UsageChunk::default(),
                 }
             }
         }
@@ -103,6 +116,7 @@ impl Models {
             default_output_tokens: info.default_output_tokens,
             missing_limit: info.output_limit.missing,
             reasoning: info.reasoning,
+            usage_chunk: info.usage_chunk,
         }
     }
 }

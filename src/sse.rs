@@ -10,11 +10,15 @@ pub enum Piece {
     Data(Range<usize>),
     /// The event goes on with another `data` line: its data has a line feed here.
     NextLine,
+    /// A `data` line ended; its bytes go up to this place.
+    LineEnd(usize),
+    /// The event's name is one that tells of a failure.
+    ErrorName,
     /// The event ended; its bytes go up to this place.
     End(usize),
 }
 
-/// What the bytes since the last event's end can still become.
+/// What the bytes since the end of the last event, or of its last `data` line, can still become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// No byte has come.
@@ -23,7 +27,7 @@ pub enum Unfinished {
     Comments,
     /// Something else, or part of a line; data may follow.
     Fields,
-    /// Data has begun.
+    /// A line of data has begun.
     Data,
 }
 
@@ -36,6 +40,10 @@ enum Line {
     /// After the colon of `data`: one space is not part of the value.
     DataSpace,
     Data,
+    /// In the value of `event`, of which so many bytes are those of [`ERROR`].
+    EventName {
+        length: usize,
+    },
     Ignored,
 }
 
@@ -43,9 +51,10 @@ enum Line {
 pub struct Framer {
     line: Line,
     name: [u8; 5],
-    /// The event has bytes; lines that are no comments; data.
+    /// Since the last end there are bytes; lines that are no comments.
     begun: bool,
     has_fields: bool,
+    /// The event has data.
     has_data: bool,
     /// The last byte was CR: a following LF belongs to the same line end.
     after_cr: bool,
@@ -54,6 +63,8 @@ pub struct Framer {
     started: bool,
 }
 
+/// What the name of an event begins with that tells of a failure.
+const ERROR: &[u8] = b"error";
 const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 impl Default for Framer {
@@ -75,7 +86,7 @@ impl Framer {
     pub fn unfinished(&self) -> Unfinished {
         match self {
             Self { begun: false, .. } => Unfinished::Nothing,
-            Self { has_data: true, .. } => Unfinished::Data,
+            Self { line: Line::DataSpace | Line::Data, .. } => Unfinished::Data,
             Self { has_fields: false, line: Line::Name { length: 0 }, .. } => Unfinished::Comments,
             _ => Unfinished::Fields,
         }
@@ -130,11 +141,14 @@ impl Framer {
         match self.line {
             Line::Name { length: 0 } if byte == b':' => self.line = Line::Ignored,
             Line::Name { length } if byte == b':' => {
-                self.line = Line::Ignored;
-                if self.name.get(..length) == Some(b"data".as_slice()) {
-                    self.begin_data(found);
-                    self.line = Line::DataSpace;
-                }
+                self.line = match self.name.get(..length) {
+                    Some(b"data") => {
+                        self.begin_data(found);
+                        Line::DataSpace
+                    }
+                    Some(b"event") => Line::EventName { length: 0 },
+                    _ => Line::Ignored,
+                };
             }
             Line::Name { length } => {
                 self.has_fields = true;
@@ -151,24 +165,39 @@ impl Framer {
                 self.line = Line::Data;
                 return usize::from(byte == b' ');
             }
+            Line::EventName { length: 0 } if byte == b' ' => {}
+            Line::EventName { length } if ERROR.get(length) == Some(&byte) => {
+                self.line = Line::EventName { length: length + 1 };
+                if length + 1 == ERROR.len() {
+                    found(Piece::ErrorName);
+                }
+            }
+            Line::EventName { .. } => self.line = Line::Ignored,
             Line::Data | Line::Ignored => {}
         }
         1
     }
 
     fn line_end(&mut self, end: usize, found: &mut impl FnMut(Piece)) {
-        match self.line {
+        let line = std::mem::replace(&mut self.line, Line::Name { length: 0 });
+        let mut is_data = matches!(line, Line::DataSpace | Line::Data);
+        match line {
             Line::Name { length: 0 } => {
-                (self.begun, self.has_fields, self.has_data) = (false, false, false);
+                (self.begun, self.has_fields) = (false, false);
+                self.has_data = false;
                 found(Piece::End(end));
             }
             // A `data` line without a colon has an empty value.
             Line::Name { length } if self.name.get(..length) == Some(b"data".as_slice()) => {
                 self.begin_data(found);
+                is_data = true;
             }
             _ => {}
         }
-        self.line = Line::Name { length: 0 };
+        if is_data {
+            (self.begun, self.has_fields) = (false, false);
+            found(Piece::LineEnd(end));
+        }
     }
 
     fn begin_data(&mut self, found: &mut impl FnMut(Piece)) {
@@ -195,6 +224,7 @@ mod tests {
                     events.push(String::from_utf8_lossy(&data).into_owned());
                     data.clear();
                 }
+                Piece::LineEnd(_) | Piece::ErrorName => {}
             });
         }
         if !data.is_empty() {
@@ -243,6 +273,33 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_data_and_the_name_of_an_error() {
+        let stream =
+            "event: error\r\ndata: a\r\nid: 1\ndata\n\nevent:errors\n\nevent: err\nevents: error\n\n";
+        let of_chunks = |chunks: &[&[u8]]| {
+            let (mut framer, mut pieces, mut start) = (Framer::default(), Vec::new(), 0);
+            for chunk in chunks {
+                framer.push(chunk, |piece| match piece {
+                    Piece::LineEnd(at) => pieces.push(("line", stream[..start + at].trim_end().len())),
+                    Piece::End(at) => pieces.push(("end", stream[..start + at].trim_end().len())),
+                    Piece::ErrorName => pieces.push(("error", 0)),
+                    Piece::Data(_) | Piece::NextLine => {}
+                });
+                start += chunk.len();
+            }
+            pieces
+        };
+        let kinds = of_chunks(&[stream.as_bytes()]);
+        let names: Vec<&str> = kinds.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(names, ["error", "line", "line", "end", "error", "end", "end"]);
+        assert_eq!(kinds[1], ("line", "event: error\r\ndata: a".len()));
+        for cut in 0..stream.len() {
+            let (a, b) = stream.as_bytes().split_at(cut);
+            assert_eq!(of_chunks(&[a, b]), kinds, "cut at {cut}");
+        }
+    }
+
+    #[test]
     fn what_an_unfinished_event_can_become() {
         for (tail, expected) in [
             ("", Unfinished::Nothing),
@@ -250,6 +307,10 @@ mod tests {
             ("data", Unfinished::Fields),
             ("event: x\ni", Unfinished::Fields),
             ("data:", Unfinished::Data),
+            ("data: x\n", Unfinished::Nothing),
+            ("data: x\nda", Unfinished::Fields),
+            ("data: x\n: ping\n", Unfinished::Comments),
+            ("data: x\ndata: ", Unfinished::Data),
             ("id: 4\ndata: {", Unfinished::Data),
             (": pin", Unfinished::Fields),
             (": ping\n:\n", Unfinished::Comments),

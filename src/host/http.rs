@@ -81,7 +81,7 @@ fn response_head() -> ResponseHead {
     ResponseHead {
         status: headers.text(":status").and_then(|status| status.parse().ok()).unwrap_or(0),
         from_provider: details.as_deref() == Some(FROM_PROVIDER),
-        coding: headers.coding(),
+        coding: headers.answer_coding(),
         rate_limit_headers: headers.names_with_prefix("x-ratelimit-"),
     }
 }

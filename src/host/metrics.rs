@@ -49,6 +49,7 @@ impl Metrics {
             Measure::Stopped { model } => self.add_for("streams_stopped", model),
             Measure::UsageMissing { model } => self.add_for("usage_missing", model),
             Measure::UsageMismatch { model } => self.add_for("usage_mismatch", model),
+            Measure::OtherModel { model } => self.add_for("answers_by_other_models", model),
             Measure::Settled { model, outcome, usage } => {
                 let model = self.model(model);
                 self.add(&format!("settles_outcome={outcome}_model={model}"), 1);

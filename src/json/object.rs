@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::names::{Meant, meant};
+use super::fold::{Meant, meant};
 
 /// One member of an object, as it stands in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

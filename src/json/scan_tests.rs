@@ -41,7 +41,7 @@ fn scan(pieces: &[&[u8]]) -> (Record, bool, bool) {
     for piece in pieces {
         scanner.push(piece, &mut record);
     }
-    (record, scanner.is_done(), scanner.is_broken())
+    (record, scanner.is_done(), scanner.is_suspect())
 }
 
 const SAMPLE: &str = r#" {"usage": {"prompt_tokens":12,"x":[1.5e3,true,null,-0.1]}, "ch\u006fices":[{"index":0,
@@ -50,8 +50,8 @@ const SAMPLE: &str = r#" {"usage": {"prompt_tokens":12,"x":[1.5e3,true,null,-0.1
 
 #[test]
 fn reads_paths_texts_and_scalars() {
-    let (record, done, broken) = scan(&[SAMPLE.as_bytes()]);
-    assert!(done && !broken);
+    let (record, done, suspect) = scan(&[SAMPLE.as_bytes()]);
+    assert!(done && !suspect);
     let text = "a\"\\/\u{8}\u{c}\n\r\t价😀价\u{fffd} x \u{fffd}\n\u{fffd}\u{fffd}😀";
     for expected in [
         "Usage.PromptTokens scalar 12".to_owned(),
@@ -89,33 +89,113 @@ fn every_cut_and_one_byte_at_a_time_give_the_same() {
 }
 
 #[test]
-fn what_is_not_json_breaks_it() {
-    for bad in [
-        "[1}",
-        "{1}",
-        "{\"a\" 1}",
-        "{\"a\":1,}",
-        "]",
-        "[\"\\x\"]",
-        "[\"\\u12g4\"]",
-        "{}{}",
-        "data",
-        "{,}",
+fn what_is_no_json_hides_nothing_behind_it() {
+    let deep = format!("{}{}", "[{\"a\":".repeat(3_000), "1}]".repeat(3_000));
+    let texts_within = format!("{}\"]}}\\\"\"{}", "[".repeat(100), "]".repeat(100));
+    for value in [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "undefined",
+        "None",
+        "+1",
+        ".5",
+        "0x1f",
+        "'single'",
+        "1 2",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\\u12\"",
+        "\"\\ud800\\u12\"",
+        "",
+        "[1,]",
         "[,]",
-        "{\"a\":1]",
+        "[1 2]",
+        "[\"a\" \"b\"]",
+        "{,}",
+        "{\"a\":1,}",
+        "{\"a\" 1}",
+        "{\"a\"}",
+        "{a:1}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\"::1}",
+        "{{}}",
+        "[1}",
+        "{\"a\":[1}",
+        "<html>",
+        &deep,
+        &texts_within,
     ] {
-        let (_, done, broken) = scan(&[bad.as_bytes()]);
-        assert!(broken && !done, "{bad}");
+        let json = format!("{{\"x\":{value},\"usage\":{{\"prompt_tokens\":7}}}}");
+        let whole = scan(&[json.as_bytes()]);
+        let start: String = json.chars().take(60).collect();
+        assert!(whole.0.events.contains(&"Usage.PromptTokens scalar 7".to_owned()), "{start}");
+        assert!(whole.1, "{start} is not done");
+        assert!(whole.2 || value == deep || value == texts_within, "{start} is not suspect");
+        for cut in 0..json.len().min(100) {
+            let (a, b) = json.as_bytes().split_at(cut);
+            assert_eq!(scan(&[a, b]), whole, "{start} cut at {cut}");
+        }
     }
-    let deep = "[".repeat(10_000);
-    assert!(scan(&[deep.as_bytes()]).2);
 }
 
 #[test]
-fn an_unfinished_value_is_neither_done_nor_broken() {
+fn json_behind_json_is_read() {
+    for between in ["", "\n", " data: ", "\u{1e}", "]", "},"] {
+        let json = format!("{{\"usage\":1}}{between}{{\"usage\":2}}");
+        let (record, done, _) = scan(&[json.as_bytes()]);
+        assert!(done && record.events.contains(&"Usage scalar 2".to_owned()), "{json}");
+    }
+    for (json, is_one) in [("{}", true), (" {} \n", true), ("{}{}", false), ("{} x", false), ("{}]", false)] {
+        let mut scanner = Scanner::default();
+        scanner.push(json.as_bytes(), &mut Record::default());
+        assert_eq!((scanner.is_done(), scanner.is_one_value()), (true, is_one), "{json}");
+    }
+}
+
+/// Arguments are wanted as they are written.
+#[derive(Default)]
+struct Raw(Vec<u8>);
+
+impl Visitor for Raw {
+    fn open(&mut self, _: &[Frame], _: Container) {}
+    fn close(&mut self, _: &[Frame], _: Container) {}
+    fn text(&mut self, path: &[Frame], _: &[u8]) {
+        assert_eq!(path, [Frame::Member(Name::Content)], "nothing within is visited");
+    }
+    fn text_end(&mut self, _: &[Frame]) {}
+    fn scalar(&mut self, _: &[Frame], _: &[u8]) {
+        unreachable!()
+    }
+    fn wants_raw(&self, path: &[Frame]) -> bool {
+        path == [Frame::Member(Name::Arguments)]
+    }
+    fn raw(&mut self, path: &[Frame], piece: &[u8]) {
+        assert_eq!(path, [Frame::Member(Name::Arguments)]);
+        self.0.extend_from_slice(piece);
+    }
+}
+
+#[test]
+fn a_value_is_handed_on_as_it_is_written() {
+    for value in [r#"{"a": [1, "b\"}", {"c":null}], "d":NaN }"#, "[]", "{}", &"[".repeat(100)] {
+        let closing = if value.starts_with("[[") { "]".repeat(100) } else { String::new() };
+        let json = format!("{{\"content\":\"x\",\"arguments\": {value}{closing} ,\"content\":\"y\"}}");
+        for cut in 0..json.len() {
+            let (mut scanner, mut raw) = (Scanner::default(), Raw::default());
+            scanner.push(&json.as_bytes()[..cut], &mut raw);
+            scanner.push(&json.as_bytes()[cut..], &mut raw);
+            assert_eq!(String::from_utf8_lossy(&raw.0), format!("{value}{closing}"), "cut at {cut}");
+            assert!(scanner.is_done());
+        }
+    }
+}
+
+#[test]
+fn an_unfinished_value_is_not_done() {
     for open in ["", " ", "{", "{\"a", "{\"a\\", "{\"a\":", "[1", "[\"\\ud83d"] {
-        let (_, done, broken) = scan(&[open.as_bytes()]);
-        assert!(!done && !broken, "{open}");
+        let (_, done, suspect) = scan(&[open.as_bytes()]);
+        assert!(!done && !suspect, "{open}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! A request that was let go on: its answer passes through, and its end is charged.
 
-use tokengate_api::{ExtendStatus, Outcome, Usage};
+use tokengate_api::{ExtendStatus, Outcome, Usage, model_name};
 
 use super::charge::{self, Charge, Ending, Response};
-use super::hold::Hold;
+use super::hold::{Hold, Named};
 use super::overrun::Overrun;
 use super::relay::{Reading, Relay};
 use super::report::{LogField, Measure, OUTPUT_SLACK, PROMPT_SLACK, far_above, far_apart};
@@ -116,7 +116,7 @@ impl Admitted {
     }
 
     pub fn response_body(mut self: Box<Self>, chunk: &[u8], is_last: bool) -> Step {
-        let Self { overrun, answer: Some((_, relay)), .. } = &mut *self else {
+        let Self { overrun, answer: Some((_, relay)), request, .. } = &mut *self else {
             return (Stream::Admitted(self), Vec::new());
         };
         let Some(overrun) = overrun else {
@@ -129,7 +129,9 @@ impl Admitted {
         }
         if overrun.is_refused() && !is_last {
             let error = Refusal::output_stopped().event();
-            let must_stop = |bytes, answer: &Answer| overrun.must_stop(bytes, || answer.delivered_tokens());
+            let must_stop = |bytes, answer: &Answer| {
+                overrun.must_stop(bytes, || request.bounded(answer.delivered_tokens()))
+            };
             let (instead, is_stopped) = relay.chunk_until(chunk, &error, must_stop);
             let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
             if is_stopped {
@@ -142,7 +144,9 @@ impl Admitted {
         }
         let instead = relay.chunk(chunk, is_last);
         let total = match relay.reading() {
-            Reading::Events => overrun.delivered(chunk.len(), || relay.answer().delivered_tokens()),
+            Reading::Events => {
+                overrun.delivered(chunk.len(), || request.bounded(relay.answer().delivered_tokens()))
+            }
             _ => None,
         };
         let mut effects: Vec<_> = instead.map(Effect::ReplaceResponseBody).into_iter().collect();
@@ -173,22 +177,48 @@ impl Admitted {
         if let Some((_, relay)) = &mut self.answer {
             relay.finish();
         }
+        if let Some(overrun) = &self.overrun {
+            self.request.held_output = overrun.held();
+        }
         let response = self.answer.as_ref().map(|(status, relay)| Response { status: *status, relay });
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
         let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
-        effects.extend(hold.settle(charge));
+        let named = self.named();
+        effects.extend(self.other_model(env, named.model.as_deref()).map(Effect::Measure));
+        effects.extend(hold.settle(charge, named));
         effects
+    }
+
+    fn named(&self) -> Named {
+        let Some((200..300, relay)) = self.answer.as_ref() else { return Named::default() };
+        Named { model: relay.answer().model(), service_tier: relay.answer().service_tier() }
+    }
+
+    /// Whether the answer is another model's than the one that is charged. A provider may name a version of it.
+    fn other_model(&self, env: &Env<'_>, named: Option<&str>) -> Option<Measure> {
+        let named = named.filter(|_| !self.request.is_listed && env.models.is_listed(&self.model))?;
+        let is_version_of = |model: &str| {
+            let mut spellings = model_name::spellings(named).into_iter();
+            spellings.any(|name| {
+                name.strip_prefix(model)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']))
+            })
+        };
+        let found = env.models.canonical(named);
+        let is_same =
+            found == Some(&self.model) || (is_version_of(&self.model) && !found.is_some_and(is_version_of));
+        (!is_same).then(|| Measure::OtherModel { model: self.model.clone() })
     }
 
     /// What is wrong with the usage that the provider reported with its success.
     fn usage_fault(&self, charge: Charge) -> Option<Measure> {
         let (200..300, relay) = self.answer.as_ref()? else { return None };
         let model = || self.model.clone();
-        match (charge.outcome, charge.usage) {
-            (Outcome::Used, Some(usage)) => self
+        match (charge.outcome, relay.answer().usage()) {
+            (Outcome::Used | Outcome::Estimated, Some(usage)) => self
                 .is_doubtful(usage, relay.answer().delivered_tokens())
                 .then(|| Measure::UsageMismatch { model: model() }),
-            (Outcome::Estimated | Outcome::Held, _) => Some(Measure::UsageMissing { model: model() }),
+            (Outcome::Estimated | Outcome::Held, None) => Some(Measure::UsageMissing { model: model() }),
             _ => None,
         }
     }

@@ -16,9 +16,9 @@ pub struct Ending {
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub prompt_tokens: u64,
-    /// What was held beyond the prompt.
+    /// What is held beyond the prompt.
     pub held_output: u64,
-    /// What the request itself lets the provider write, for all choices.
+    /// What the request, as it goes on, lets the provider write, for all choices.
     pub output_bound: Option<u64>,
     pub stream: bool,
     pub reasoning: bool,
@@ -47,25 +47,10 @@ pub fn charge(
     request: Request,
     response: Option<Response<'_>>,
 ) -> Charge {
-    let released = |sent| Charge { outcome: Outcome::Released, sent, usage: None };
-    let estimate = |output| Charge {
-        outcome: Outcome::Estimated,
-        sent: true,
-        usage: Some(Usage { input: request.prompt_tokens, output, ..Usage::default() }),
-    };
-    let held = || match request.has_hold {
-        true => Charge { outcome: Outcome::Held, sent: true, usage: None },
-        false => estimate(request.held_output),
-    };
-    let missing = |output| match policy {
-        MissingUsage::Estimate => estimate(output),
-        MissingUsage::Auto if request.stream && !request.reasoning => estimate(output),
-        MissingUsage::Auto | MissingUsage::Hold => held(),
-    };
     let Some(response) = response else {
         return match ending.reached_provider {
             _ if request.is_listed => released(ending.reached_provider),
-            true => missing(0),
+            true => request.missing(policy, 0),
             false => released(false),
         };
     };
@@ -73,17 +58,65 @@ pub fn charge(
     if response.status >= 300 || request.is_listed {
         return released(true);
     }
-    let answer = response.relay.answer();
+    let (relay, answer) = (response.relay, response.relay.answer());
+    let delivered = request.bounded(answer.delivered_tokens());
     if let Some(usage) = answer.usage() {
-        return Charge { outcome: Outcome::Used, sent: true, usage: Some(usage) };
+        return if relay.is_whole() { used(usage) } else { at_least(usage, delivered) };
     }
-    match response.relay.reading() {
-        Reading::Events if answer.failed_at_once() => released(true),
-        Reading::Json { complete: true } => estimate(answer.delivered_tokens()),
-        Reading::Events | Reading::Json { complete: false } => missing(answer.delivered_tokens()),
-        Reading::Unreadable => held(),
-        Reading::Empty => missing(0),
+    match relay.reading() {
+        Reading::Unreadable => request.held(delivered),
+        _ if answer.only_failed() => released(true),
+        _ if answer.has_uncounted() => request.held(delivered),
+        Reading::Json { complete: true } => request.estimate(delivered),
+        Reading::Events | Reading::Json { complete: false } => request.missing(policy, delivered),
+        Reading::Empty => request.missing(policy, 0),
     }
+}
+
+impl Request {
+    /// No more than the request itself allows is charged by our count: some servers repeat what they sent before.
+    pub fn bounded(&self, delivered: u64) -> u64 {
+        delivered.min(self.output_bound.unwrap_or(u64::MAX))
+    }
+
+    fn estimate(&self, output: u64) -> Charge {
+        let usage = Usage { input: self.prompt_tokens, output, ..Usage::default() };
+        Charge { outcome: Outcome::Estimated, sent: true, usage: Some(usage) }
+    }
+
+    /// What was held, or what was delivered where that is more.
+    fn held(&self, delivered: u64) -> Charge {
+        match self.has_hold && delivered <= self.held_output {
+            true => Charge { outcome: Outcome::Held, sent: true, usage: None },
+            false => self.estimate(delivered.max(self.held_output)),
+        }
+    }
+
+    fn missing(&self, policy: MissingUsage, delivered: u64) -> Charge {
+        match policy {
+            MissingUsage::Estimate => self.estimate(delivered),
+            MissingUsage::Auto if self.stream && !self.reasoning => self.estimate(delivered),
+            MissingUsage::Auto | MissingUsage::Hold => self.held(delivered),
+        }
+    }
+}
+
+fn released(sent: bool) -> Charge {
+    Charge { outcome: Outcome::Released, sent, usage: None }
+}
+
+fn used(usage: Usage) -> Charge {
+    Charge { outcome: Outcome::Used, sent: true, usage: Some(usage) }
+}
+
+/// A report of a stream that did not end by itself: text may have come after it.
+fn at_least(usage: Usage, delivered: u64) -> Charge {
+    let more = delivered.saturating_sub(usage.output.saturating_add(usage.reasoning));
+    if more == 0 {
+        return used(usage);
+    }
+    let usage = Usage { output: usage.output.saturating_add(more), ..usage };
+    Charge { outcome: Outcome::Estimated, sent: true, usage: Some(usage) }
 }
 
 #[cfg(test)]
@@ -152,6 +185,99 @@ mod tests {
             ),
         ] {
             assert_eq!(row(auto, request, status, &relay), expected, "{request:?} {status}");
+        }
+    }
+
+    const USAGE: &[u8] =
+        b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\n";
+    const DONE: &[u8] = b"data: [DONE]\n\n";
+
+    #[test]
+    fn an_error_is_free_only_where_nothing_was_delivered() {
+        let auto = MissingUsage::Auto;
+        let whole = Request { stream: false, ..REQUEST };
+        let empties =
+            b"data: {\"error\":\"\",\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n".repeat(40);
+        let released = (Outcome::Released, true, 0);
+        let failed = b"{\"choices\":null,\"error_type\":\"overloaded\"}";
+        for (request, relay, expected) in [
+            (REQUEST, relay(&[&empties, DONE], false), (Outcome::Estimated, true, 50)),
+            (REQUEST, relay(&[ERROR, TEXT, DONE], false), (Outcome::Estimated, true, 12)),
+            (REQUEST, relay(&[TEXT, ERROR], false), (Outcome::Estimated, true, 12)),
+            (REQUEST, relay(&[ERROR, USAGE, DONE], false), (Outcome::Used, true, 11)),
+            (REQUEST, relay(&[ERROR, DONE], false), released),
+            (REQUEST, relay(&[b"event: error\ndata: {\"message\":\"x\"}\n\n"], false), released),
+            (whole, relay(&[b"{\"error\":{\"message\":\"x\"}}"], false), released),
+            (whole, relay(&[b"{\"error\":{\"message\":\"x"], false), released),
+            (whole, relay(&[failed], false), released),
+            (REQUEST, relay(&[failed], false), released),
+            (REQUEST, relay(&[b"{\"choices\":[{\"error\":{\"code\":5}}]}"], false), released),
+            (whole, relay(&[b"{\"error\":{}}"], false), (Outcome::Estimated, true, 10)),
+            (
+                whole,
+                relay(
+                    &[b"{\"error\":\"x\",\"choices\":[{\"message\":{\"content\":\"hello world\"}}]}"],
+                    false,
+                ),
+                (Outcome::Estimated, true, 12),
+            ),
+        ] {
+            assert_eq!(row(auto, request, 200, &relay), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_no_text_costs_the_hold() {
+        let nothing = relay(&[b"\x28\xb5\x2f\xfd\x24\x05\x29\x00"], false);
+        for policy in [MissingUsage::Auto, MissingUsage::Estimate] {
+            assert_eq!(row(policy, REQUEST, 200, &nothing), (Outcome::Held, true, 0));
+        }
+        let open = Request { has_hold: false, ..REQUEST };
+        assert_eq!(row(MissingUsage::Auto, open, 200, &nothing), (Outcome::Estimated, true, 110));
+    }
+
+    #[test]
+    fn output_that_cannot_be_counted_costs_the_hold_at_least() {
+        let audio = b"data: {\"choices\":[{\"delta\":{\"audio\":{\"data\":\"QUJD\"}}}]}\n\n";
+        for policy in [MissingUsage::Auto, MissingUsage::Estimate] {
+            assert_eq!(row(policy, REQUEST, 200, &relay(&[TEXT, audio], false)), (Outcome::Held, true, 0));
+        }
+        let unbounded = Request { output_bound: None, held_output: 1, ..REQUEST };
+        let both = relay(&[TEXT, audio], false);
+        assert_eq!(row(MissingUsage::Auto, unbounded, 200, &both), (Outcome::Estimated, true, 12));
+    }
+
+    #[test]
+    fn what_was_delivered_beyond_the_hold_is_charged() {
+        let reasoning = Request { reasoning: true, output_bound: None, held_output: 1, ..REQUEST };
+        let text = relay(&[TEXT, DONE], false);
+        assert_eq!(row(MissingUsage::Auto, reasoning, 200, &text), (Outcome::Estimated, true, 12));
+        let more = Request { held_output: 2, ..reasoning };
+        assert_eq!(row(MissingUsage::Auto, more, 200, &text), (Outcome::Held, true, 0));
+    }
+
+    /// Some servers repeat all text so far in each event.
+    #[test]
+    fn an_estimate_is_bounded_by_what_the_request_allows() {
+        let text = relay(&[&TEXT.repeat(100), DONE], false);
+        assert_eq!(row(MissingUsage::Auto, REQUEST, 200, &text), (Outcome::Estimated, true, 110));
+        let unbounded = Request { output_bound: None, ..REQUEST };
+        assert!(row(MissingUsage::Auto, unbounded, 200, &text).2 >= 200);
+    }
+
+    #[test]
+    fn of_a_stream_that_did_not_end_the_larger_counts() {
+        let auto = MissingUsage::Auto;
+        let text = TEXT.repeat(20);
+        let delivered = Encoding::O200kBase.count(&"hello world".repeat(20));
+        for (chunks, expected) in [
+            (vec![USAGE, &text], (Outcome::Estimated, true, 9 + delivered)),
+            (vec![&text, USAGE], (Outcome::Estimated, true, 9 + delivered)),
+            (vec![&text, USAGE, DONE], (Outcome::Used, true, 11)),
+            (vec![TEXT, USAGE], (Outcome::Used, true, 11)),
+            (vec![USAGE], (Outcome::Used, true, 11)),
+        ] {
+            assert_eq!(row(auto, REQUEST, 200, &relay(&chunks, false)), expected);
         }
     }
 

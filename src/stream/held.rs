@@ -10,7 +10,7 @@ use crate::dialect::refusal::Refusal;
 use crate::gzip::{self, InflateError};
 use crate::models::Model;
 use crate::paths::CHAT_COMPLETIONS;
-use tokengate_api::{MissingOutputLimit, model_name};
+use tokengate_api::{MissingOutputLimit, UsageChunk, model_name};
 
 /// The most of a body that one step counts, in bytes: a worker that counts serves nobody.
 pub const SLICE: usize = 16 * 1024;
@@ -178,7 +178,7 @@ fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Re
         max_output_tokens: asked.map(|asked| asked.min(model.max_output_tokens.unwrap_or(u64::MAX))),
         choices: request.choices,
         stream: request.stream,
-        include_usage: request.include_usage(),
+        include_usage: request.include_usage().filter(|_| model.usage_chunk == UsageChunk::Ask),
         output_limits,
         service_tier: request.service_tier,
         is_gzip,

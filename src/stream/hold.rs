@@ -16,6 +16,14 @@ pub struct Hold {
     pub model: String,
 }
 
+/// What the answer says of how it was made.
+#[derive(Default)]
+pub struct Named {
+    /// Normalised.
+    pub model: Option<String>,
+    pub service_tier: Option<String>,
+}
+
 impl Hold {
     pub fn model(&self) -> &str {
         &self.model
@@ -28,7 +36,7 @@ impl Hold {
     }
 
     /// Queues the settle, and tells of it.
-    pub fn settle(self, charge: charge::Charge) -> Vec<Effect> {
+    pub fn settle(self, charge: charge::Charge, named: Named) -> Vec<Effect> {
         let outcome = outcome(charge.outcome);
         let usage = charge.usage.unwrap_or_default();
         let settled = Measure::Settled { model: self.model, outcome, usage };
@@ -46,8 +54,8 @@ impl Hold {
             outcome: charge.outcome,
             sent: charge.sent,
             usage: charge.usage,
-            model: None,
-            service_tier: None,
+            model: named.model,
+            service_tier: named.service_tier,
             age_ms: 0,
             queued_ms: 0,
             reserve: self.reserve,
@@ -58,7 +66,8 @@ impl Hold {
 
     /// Nothing was sent to a provider.
     pub fn release(self) -> Vec<Effect> {
-        self.settle(charge::Charge { outcome: Outcome::Released, sent: false, usage: None })
+        let charge = charge::Charge { outcome: Outcome::Released, sent: false, usage: None };
+        self.settle(charge, Named::default())
     }
 }
 

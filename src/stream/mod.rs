@@ -10,9 +10,11 @@ mod event;
 mod held;
 mod hold;
 mod overrun;
+mod passing;
 pub mod relay;
 pub mod report;
 mod reserving;
+mod sniff;
 
 pub use event::{Effect, Env, Event, Failure, Packing, ResponseHead, Rewrite};
 

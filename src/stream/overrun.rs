@@ -80,6 +80,11 @@ impl Overrun {
         self.state == State::Refused && self.reaches(self.held, tokens)
     }
 
+    /// Output tokens that are held by now.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
     pub fn stop(&mut self) {
         self.state = State::Stopped;
     }

@@ -1,31 +1,33 @@
 //! Passes an answer's body on while reading it, and takes out the one chunk that only we asked for.
 
-use crate::dialect::openai::Answer;
+use super::passing::{MAX_WAITING, Passing};
+use super::sniff::Sniff;
+use crate::dialect::openai::{Answer, UsageChunk};
 use crate::gzip::Inflater;
 use crate::headers::Coding;
 use crate::json::scan::{Scanner, is_white_space};
 use crate::sse::{Framer, Piece, Unfinished};
 use crate::tokenizer::Encoding;
 
-/// An unfinished event longer than this is let go: no usage chunk is that long.
-const MAX_WAITING: usize = 16 * 1024;
+/// What gzip begins with, and no text.
+const GZIP: u8 = 0x1f;
 
 pub struct Relay {
     kind: Kind,
+    coding: Coding,
+    /// A byte of the body was seen.
+    has_begun: bool,
     /// The answer is compressed; what comes out of it is only read.
     inflater: Option<Inflater>,
+    sniff: Sniff,
     scanner: Scanner,
     answer: Answer,
     /// We asked for the usage chunk and the client did not.
     hide: bool,
-    /// Bytes of the unfinished event that the client has not got yet.
-    waiting: Vec<u8>,
-    /// Bytes of the unfinished event went to the client: it cannot be taken out any more.
-    let_go: bool,
+    passing: Passing,
+    place: Place,
     /// Bytes of an unfinished event that had to be let go since the stream was to end.
     overtime: usize,
-    /// The hidden event ended in a CR: an LF that comes next goes with it.
-    hide_line_feed: bool,
 }
 
 enum Kind {
@@ -33,8 +35,23 @@ enum Kind {
     Undecided(Framer),
     Json,
     Events(Framer),
-    /// In a coding although we asked for none.
+    /// Broken gzip.
     Unreadable,
+}
+
+/// Where in a stream its reader is.
+#[derive(Default)]
+struct Place {
+    /// Some event has data.
+    has_events: bool,
+    /// This event has.
+    has_data: bool,
+    /// This event's name is one that tells of a failure.
+    is_error: bool,
+    /// Of the line of data nothing but white space was read.
+    is_new_line: bool,
+    /// A value was read to its end, and so was its line.
+    is_between: bool,
 }
 
 /// How an answer's body was read.
@@ -46,30 +63,36 @@ pub enum Reading {
         complete: bool,
     },
     Events,
+    /// It is in a coding that is not read, or it is no text.
     Unreadable,
 }
 
 impl Relay {
     pub fn new(encoding: Encoding, hide: bool, coding: Coding) -> Self {
         Self {
-            kind: match coding {
-                Coding::Identity | Coding::Gzip => Kind::Undecided(Framer::default()),
-                Coding::Other => Kind::Unreadable,
-            },
-            inflater: (coding == Coding::Gzip).then(Inflater::default),
+            kind: Kind::Undecided(Framer::default()),
+            coding,
+            has_begun: false,
+            inflater: None,
+            sniff: Sniff::default(),
             scanner: Scanner::default(),
             answer: Answer::new(encoding),
             hide: hide && coding == Coding::Identity,
-            waiting: Vec::new(),
-            let_go: false,
+            passing: Passing::default(),
+            place: Place { is_new_line: true, ..Place::default() },
             overtime: 0,
-            hide_line_feed: false,
         }
     }
 
     /// Takes the next bytes of the body; gives what to send instead, where that is something else.
     pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        if let Some(first) = chunk.first().filter(|_| !self.has_begun) {
+            self.has_begun = true;
+            // Whatever the headers say: what begins so is compressed, and what does not is not.
+            self.inflater = (*first == GZIP && self.coding != Coding::Other).then(Inflater::default);
+        }
         let Some(mut inflater) = self.inflater.take() else { return self.plain(chunk, is_last) };
+        self.hide = false;
         if inflater.push(chunk, |plain| _ = self.plain(plain, false)) {
             self.inflater = Some(inflater);
         } else {
@@ -79,6 +102,7 @@ impl Relay {
     }
 
     fn plain(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        self.sniff.push(chunk);
         if let Kind::Undecided(framer) = &mut self.kind
             && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte))
         {
@@ -90,7 +114,8 @@ impl Relay {
             Kind::Undecided(framer) => {
                 framer.push(chunk, |_| ());
                 // What begins with white space that went on already cannot be taken out.
-                self.let_go = matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
+                let is_unfinished = matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
+                self.passing.went_unread(is_unfinished);
                 None
             }
             Kind::Json => {
@@ -102,65 +127,84 @@ impl Relay {
     }
 
     fn events(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
-        let Self { kind: Kind::Events(framer), scanner, answer, .. } = self else { return None };
-        let mut out = Vec::new();
-        // Where the bytes begin that are neither in `out` nor hidden.
-        let mut from = 0;
-        let mut changed = !self.waiting.is_empty();
-        // The rest of a CRLF belongs to the event before it.
-        let ends_event = framer.awaits_line_feed() && framer.unfinished() == Unfinished::Nothing;
-        if ends_event && let Some((b'\n', _)) = chunk.split_first() {
-            from = 1;
-            if self.hide_line_feed {
-                changed = true;
-            } else {
-                out.push(b'\n');
-            }
-        }
-        if !chunk.is_empty() {
-            self.hide_line_feed = false;
-        }
+        let Self { kind: Kind::Events(framer), scanner, answer, passing, place, hide, .. } = self else {
+            return None;
+        };
+        let usage_chunk = |scanner: &Scanner, answer: &Answer| match *hide && scanner.is_one_value() {
+            true => answer.event_is_usage_chunk(),
+            false => UsageChunk::No,
+        };
+        let has_line_feed = framer.awaits_line_feed() && chunk.first() == Some(&b'\n');
+        passing.begin(chunk, has_line_feed);
+        // Where the bytes begin that `passing` has not got.
+        let mut from = usize::from(has_line_feed);
         let bytes = |range: std::ops::Range<usize>| chunk.get(range).unwrap_or(&[]);
         framer.push(chunk, |piece| match piece {
-            Piece::Data(range) => scanner.push(bytes(range), answer),
-            Piece::NextLine => scanner.push(b"\n", answer),
-            Piece::End(end) => {
-                let is_hidden =
-                    self.hide && !self.let_go && scanner.is_done() && answer.event_is_usage_chunk();
-                // Of the last event that ended: only its own line feed can still come.
-                self.hide_line_feed = is_hidden && bytes(from..end).last() == Some(&b'\r');
-                if is_hidden {
-                    changed = true;
-                } else {
-                    out.extend_from_slice(&self.waiting);
-                    out.extend_from_slice(bytes(from..end));
+            Piece::Data(range) => {
+                (place.has_data, place.has_events) = (true, true);
+                let data = bytes(range);
+                if place.is_new_line
+                    && let Some(first) = data.iter().find(|byte| !is_white_space(**byte))
+                {
+                    place.is_new_line = false;
+                    let begins_object = matches!(first, b'{' | b'[');
+                    // No line of JSON ends inside a string.
+                    let is_cut_off = scanner.is_suspect() || scanner.is_in_string();
+                    if place.is_between || (begins_object && is_cut_off) {
+                        if place.is_between {
+                            passing.unit_begins();
+                        } else {
+                            passing.unit_was_cut_off();
+                        }
+                        place.is_between = false;
+                        scanner.reset();
+                        answer.next_event();
+                    }
                 }
-                self.waiting.clear();
-                self.let_go = false;
+                scanner.push(data, answer);
+            }
+            Piece::NextLine => {}
+            Piece::LineEnd(end) => {
+                (place.has_data, place.has_events) = (true, true);
+                place.is_new_line = true;
+                scanner.push(b"\n", answer);
+                if scanner.is_done() {
+                    place.is_between = true;
+                    passing.unit_ends(bytes(from..end), usage_chunk(scanner, answer));
+                    from = end;
+                }
+            }
+            Piece::ErrorName => place.is_error = true,
+            Piece::End(end) => {
+                passing.event_ends(bytes(from..end));
                 from = end;
+                place.end_event(answer);
                 scanner.reset();
-                answer.next_event();
             }
         });
-        let tail = bytes(from..chunk.len());
-        let may_wait = self.hide
-            && !self.let_go
-            && !is_last
-            && self.waiting.len() + tail.len() <= MAX_WAITING
-            && match framer.unfinished() {
-                Unfinished::Nothing | Unfinished::Comments => false,
-                Unfinished::Fields => true,
-                Unfinished::Data => may_be_usage_chunk(scanner, answer),
-            };
-        if may_wait {
-            changed |= !tail.is_empty();
-            self.waiting.extend_from_slice(tail);
-        } else {
-            out.append(&mut self.waiting);
-            out.extend_from_slice(tail);
-            self.let_go |= matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
+        let mut tail = bytes(from..chunk.len());
+        let has_value = scanner.has_begun() && !place.is_between;
+        if is_last && passing.is_open() {
+            // Between lines that are events each the last one needs no blank line.
+            let last = usage_chunk(scanner, answer);
+            if has_value && last != UsageChunk::No && !passing.has_let_go() {
+                passing.unit_ends(std::mem::take(&mut tail), last);
+            }
+            passing.unit_begins();
         }
-        changed.then_some(out)
+        let may_be_chunk = match framer.unfinished() {
+            _ if has_value && scanner.is_done() => usage_chunk(scanner, answer) != UsageChunk::No,
+            _ if has_value => !scanner.is_suspect() && answer.event_may_be_usage_chunk(),
+            Unfinished::Fields | Unfinished::Data => true,
+            Unfinished::Nothing | Unfinished::Comments => {
+                passing.has_chunk() || (place.has_data && !place.is_between)
+            }
+        };
+        let is_unfinished = has_value
+            || (place.has_data && !place.is_between)
+            || matches!(framer.unfinished(), Unfinished::Fields | Unfinished::Data);
+        passing.rest(tail, *hide && !is_last && may_be_chunk, is_unfinished);
+        passing.take()
     }
 
     /// Takes a chunk like [`chunk`](Self::chunk), event by event, and ends the stream with `last` after the first
@@ -182,21 +226,17 @@ impl Relay {
                 (instead, false)
             };
         }
-        let mut ends = Vec::new();
-        framer.clone().push(chunk, |piece| {
-            if let Piece::End(at) = piece {
-                ends.push(at);
-            }
-        });
+        let ends = ends(framer, chunk);
         let (mut out, mut from) = (Vec::new(), 0);
-        if !self.let_go && must_end(0, &self.answer) {
-            self.waiting.clear();
-            return (Some(last.to_vec()), true);
+        if !self.passing.has_let_go() && must_end(0, &self.answer) {
+            self.end_with(last, &mut out);
+            return (Some(out), true);
         }
         for end in ends {
             self.pass(chunk.get(from..end).unwrap_or(&[]), &mut out);
-            if must_end(end - from, &self.answer) {
-                out.extend_from_slice(last);
+            let may_end = !self.passing.has_let_go();
+            if must_end(end - from, &self.answer) && may_end {
+                self.end_with(last, &mut out);
                 return (Some(out), true);
             }
             from = end;
@@ -216,6 +256,16 @@ impl Relay {
         (Some(out), false)
     }
 
+    fn end_with(&mut self, last: &[u8], out: &mut Vec<u8>) {
+        self.passing.stop();
+        if self.passing.is_open() {
+            // A CR and an LF would be one line end.
+            let after_cr = matches!(&self.kind, Kind::Events(framer) if framer.awaits_line_feed());
+            out.extend_from_slice(if after_cr { b"\n\n" } else { b"\n" });
+        }
+        out.extend_from_slice(last);
+    }
+
     fn pass(&mut self, part: &[u8], out: &mut Vec<u8>) {
         match self.plain(part, false) {
             Some(instead) => out.extend(instead),
@@ -225,7 +275,7 @@ impl Relay {
 
     /// The body has ended: an event without its blank line is read all the same.
     pub fn finish(&mut self) {
-        self.answer.next_event();
+        self.place.end_event(&mut self.answer);
     }
 
     pub fn answer(&self) -> &Answer {
@@ -233,21 +283,51 @@ impl Relay {
     }
 
     pub fn reading(&self) -> Reading {
+        let is_readable = self.coding != Coding::Other;
         match self.kind {
-            Kind::Undecided(_) => Reading::Empty,
-            Kind::Json => Reading::Json { complete: self.scanner.is_done() },
-            Kind::Events(_) => Reading::Events,
-            Kind::Unreadable => Reading::Unreadable,
+            Kind::Undecided(_) if is_readable => Reading::Empty,
+            Kind::Json if is_readable && self.scanner.is_done() => Reading::Json { complete: true },
+            Kind::Events(_) if is_readable && self.place.has_events => Reading::Events,
+            Kind::Json if is_readable && self.sniff.is_text() => Reading::Json { complete: false },
+            Kind::Events(_) if is_readable && self.sniff.is_text() => Reading::Events,
+            _ => Reading::Unreadable,
+        }
+    }
+
+    /// The provider said all that it had to say.
+    pub fn is_whole(&self) -> bool {
+        match self.kind {
+            Kind::Json => self.scanner.is_done(),
+            Kind::Events(_) => self.answer.has_end_mark(),
+            Kind::Undecided(_) | Kind::Unreadable => false,
         }
     }
 }
 
-fn may_be_usage_chunk(scanner: &Scanner, answer: &Answer) -> bool {
-    match (scanner.has_begun(), scanner.is_done()) {
-        (false, _) => true,
-        (true, true) => answer.event_is_usage_chunk(),
-        (true, false) => !scanner.is_broken() && answer.event_may_be_usage_chunk(),
+impl Place {
+    fn end_event(&mut self, answer: &mut Answer) {
+        if self.is_error && self.has_data {
+            answer.event_is_error();
+        }
+        answer.next_event();
+        let has_events = self.has_events;
+        *self = Self { has_events, is_new_line: true, ..Self::default() };
     }
+}
+
+/// Where in `chunk` events end, or lines of data that others follow in the same event.
+fn ends(framer: &Framer, chunk: &[u8]) -> Vec<usize> {
+    let (mut ends, mut line) = (Vec::new(), None);
+    framer.clone().push(chunk, |piece| match piece {
+        Piece::LineEnd(end) => line = Some(end),
+        Piece::NextLine => ends.extend(line.take()),
+        Piece::End(end) => {
+            line = None;
+            ends.push(end);
+        }
+        Piece::Data(_) | Piece::ErrorName => {}
+    });
+    ends
 }
 
 #[cfg(test)]

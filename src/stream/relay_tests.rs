@@ -141,7 +141,7 @@ fn an_endless_event_is_let_go() {
     for _ in 0..100 {
         let chunk = [b'a'; 1024];
         client.extend(relay.chunk(&chunk, false).unwrap_or_else(|| chunk.to_vec()));
-        assert!(relay.waiting.len() <= MAX_WAITING);
+        assert!(relay.passing.waiting_bytes() <= MAX_WAITING);
     }
     assert_eq!(client.len(), 12 + 100 * 1024);
 }
@@ -189,7 +189,7 @@ fn gzip_is_read_along_at_every_cut() {
         assert_eq!((total(&relay), relay.reading()), (Some(11), Reading::Events), "cut at {cut}");
     }
     let mut broken = Relay::new(Encoding::O200kBase, true, Coding::Gzip);
-    assert_eq!(broken.chunk(b"data: no gzip at all\n\n", true), None);
+    assert_eq!(broken.chunk(b"\x1f\x8b no gzip at all\n\n", true), None);
     assert_eq!(broken.reading(), Reading::Unreadable);
 }
 
@@ -200,6 +200,207 @@ fn a_line_feed_goes_only_with_the_event_that_it_ends() {
     assert_eq!(String::from_utf8_lossy(&bytes), ": x\r\r\ndata: [DONE]\n\n");
     let (bytes, _) = relay(true, &[format!("{USAGE}\r\r").as_bytes(), b"\ndata: [DONE]\n\n"]);
     assert_eq!(String::from_utf8_lossy(&bytes), "data: [DONE]\n\n");
+}
+
+#[test]
+fn the_first_bytes_decide_what_a_coding_leaves_open() {
+    let stream = format!("{ROLE}\n\n{TEXT}\n\n{USAGE}\n\ndata: [DONE]\n\n");
+    let packed = crate::gzip::deflate(stream.as_bytes()).unwrap_or_default();
+    for (coding, body, total_read, reading) in [
+        // Gzip without a word, and no gzip where it is promised.
+        (Coding::Identity, packed.as_slice(), Some(11), Reading::Events),
+        (Coding::Gzip, stream.as_bytes(), Some(11), Reading::Events),
+        (Coding::Other, packed.as_slice(), None, Reading::Unreadable),
+        // Compressed in another way; some begins as JSON does.
+        (Coding::Identity, b"\x28\xb5\x2f\xfd\x24\x05\x29\x00\x00", None, Reading::Unreadable),
+        (Coding::Identity, b"\x78\x9c\x4b\x2c\x01\x00", None, Reading::Unreadable),
+        (Coding::Identity, b"[\x08\x00\xa4\xb0\xb2\x6a", None, Reading::Unreadable),
+        (Coding::Identity, b"{\x00\x80\xaa\x1d\x47", None, Reading::Unreadable),
+        (Coding::Identity, b"<html>busy</html>", None, Reading::Events),
+        // Text of another encoding in events that are events.
+        (Coding::Identity, b"data: caf\xe9\n\n", None, Reading::Events),
+    ] {
+        for size in [1, 1_000] {
+            let mut relay = Relay::new(Encoding::O200kBase, coding != Coding::Identity, coding);
+            for chunk in body.chunks(size) {
+                assert_eq!(relay.chunk(chunk, false), None, "nothing is changed");
+            }
+            relay.chunk(b"", true);
+            relay.finish();
+            assert_eq!((total(&relay), relay.reading()), (total_read, reading), "{coding:?} {body:?}");
+        }
+    }
+}
+
+/// Servers that put one line end between their lines of data.
+#[test]
+fn lines_that_are_events_each() {
+    for end in ["\n", "\r\n", "\r"] {
+        let lines = |lines: &[&str]| lines.join(end);
+        for (stream, client, charge) in [
+            (
+                lines(&[ROLE, TEXT, USAGE, "data: [DONE]", "", ""]),
+                lines(&[ROLE, TEXT, "data: [DONE]", "", ""]),
+                Some(11),
+            ),
+            (lines(&[TEXT, USAGE, "", ""]), lines(&[TEXT, "", ""]), Some(11)),
+            (lines(&[USAGE, TEXT, "", ""]), lines(&[TEXT, "", ""]), Some(11)),
+            (lines(&[USAGE, USAGE, "", ": x", ""]), lines(&[": x", ""]), Some(11)),
+            (lines(&[TEXT, USAGE]), lines(&[TEXT, ""]), Some(11)),
+            (lines(&[TEXT, USAGE, ""]), lines(&[TEXT, ""]), Some(11)),
+            (lines(&[TEXT, USAGE, "data:", "", ""]), lines(&[TEXT, "", ""]), Some(11)),
+            (
+                lines(&["id: 1", TEXT, "id: 2", USAGE, "id: 3", "data: [DONE]", "", ""]),
+                lines(&["id: 1", TEXT, "id: 3", "data: [DONE]", "", ""]),
+                Some(11),
+            ),
+            // One value over several lines, behind one that is whole.
+            (
+                lines(&[
+                    TEXT,
+                    "data: {\"choices\":[],",
+                    "data: \"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}",
+                    "data: [DONE]",
+                    "",
+                    "",
+                ]),
+                lines(&[TEXT, "data: [DONE]", "", ""]),
+                Some(8),
+            ),
+        ] {
+            every_cut(true, &stream, &client, charge);
+            every_cut(false, &stream, &stream, charge);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_off_hides_none_behind_it() {
+    let usage = &USAGE[6..];
+    for broken in
+        ["data: {nonsense", "data: {\"choices\":[{\"delta\":{\"content\":\"Hel", "data: {\"a\":NaN,,"]
+    {
+        let stream = format!("{broken}\ndata: {usage}\n\n");
+        every_cut(false, &stream, &stream, Some(11));
+        every_cut(true, &stream, &stream, Some(11));
+    }
+    // Twice in a line: read, and not taken out.
+    for line in [format!("data: data: {usage}"), format!("data: {{}}{usage}"), format!("data: {usage}{{}}")] {
+        let stream = format!("{line}\n\ndata: [DONE]\n\n");
+        every_cut(true, &stream, &stream, Some(11));
+    }
+}
+
+#[test]
+fn text_of_lines_is_counted_by_events() {
+    let line = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"}}]}\n";
+    let stream = line.repeat(40);
+    let (_, relay) = relay(false, &[stream.as_bytes()]);
+    assert_eq!(relay.answer().delivered_tokens(), 40);
+}
+
+#[test]
+fn only_usage_is_taken_out_of_a_chunk_with_more() {
+    const U: &str = r#""usage":{"prompt_tokens":9,"completion_tokens":2}"#;
+    for (chunk, left) in [
+        (
+            format!(r#"data: {{"choices":[],{U},"citations":["x"]}}"#),
+            r#"data: {"choices":[],"citations":["x"]}"#,
+        ),
+        (
+            format!(r#"data: {{"choices":[],"citations":["x"] , {U} }}"#),
+            r#"data: {"choices":[],"citations":["x"] }"#,
+        ),
+        (format!(r#"data:{{{U},"choices":null,"timings":{{}}}}"#), r#"data:{"choices":null,"timings":{}}"#),
+        (
+            format!(r#"data: {{ {U} , {U},"timings":{{"{U_IN_TEXT}":1}}}}"#),
+            r#"data: {"timings":{"usage":1}}"#,
+        ),
+        (format!(r#"data: {{"x":1,{U},{U}}}"#), r#"data: {"x":1}"#),
+        (
+            "data: {\"choices\":[],\"us\\u0061ge\":{\"prompt_tokens\":9,\"completion_tokens\":2},\"x\":1}"
+                .to_owned(),
+            r#"data: {"choices":[],"x":1}"#,
+        ),
+        (
+            format!("id: 4\ndata: {{\"x\":1,\ndata: {U}\n: ping\ndata: ,\"y\":2}}"),
+            "id: 4\ndata: {\"x\":1\ndata: \n: ping\ndata: ,\"y\":2}",
+        ),
+    ] {
+        let stream = format!("{TEXT}\n\n{chunk}\n\ndata: [DONE]\n\n");
+        let client = format!("{TEXT}\n\n{left}\n\ndata: [DONE]\n\n");
+        every_cut(true, &stream, &client, Some(11));
+        every_cut(false, &stream, &stream, Some(11));
+        let run = format!("{TEXT}\n{chunk}\ndata: [DONE]\n\n");
+        every_cut(true, &run, &format!("{TEXT}\n{left}\ndata: [DONE]\n\n"), Some(11));
+    }
+    // What cannot be told for sure goes on as it is.
+    let stream = format!("data: {{\"choices\":[],\"x\":NaN,{U}}}\n\n");
+    every_cut(true, &stream, &stream, Some(11));
+}
+
+const U_IN_TEXT: &str = "usage";
+
+#[test]
+fn usage_chunks_whose_choices_are_null_or_absent() {
+    for members in ["\"choices\":null,", "", "\"id\":\"x\",\"choices\":[],\"x\":null,"] {
+        let usage = format!("data: {{{members}\"usage\":{{\"prompt_tokens\":9,\"completion_tokens\":2}}}}");
+        let stream = format!("{TEXT}\n\n{usage}\n\ndata: [DONE]\n\n");
+        every_cut(true, &stream, &format!("{TEXT}\n\ndata: [DONE]\n\n"), Some(11));
+    }
+}
+
+#[test]
+fn json_with_something_behind_it_is_whole() {
+    let body = r#"{"choices":[{"message":{"content":"hello"}}]}"#;
+    let usage = r#"{"usage":{"prompt_tokens":9,"completion_tokens":2}}"#;
+    for (body, complete, charge) in [
+        (format!("{body}\ndata: [DONE]\n\n"), true, None),
+        (format!("{body}\n{usage}\n"), true, Some(11)),
+        (format!("{body}{usage}\n{{\"choi"), false, Some(11)),
+        (format!("{body} and more"), true, None),
+    ] {
+        for cut in 0..body.len() {
+            let (a, b) = body.as_bytes().split_at(cut);
+            let (client, relay) = relay(true, &[a, b]);
+            assert_eq!(client, body.as_bytes());
+            assert_eq!((total(&relay), relay.reading()), (charge, Reading::Json { complete }), "{body}");
+            assert_eq!(relay.answer().delivered_tokens(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_event_named_error_is_one() {
+    for (stream, only_failed) in [
+        ("event: error\ndata: {\"message\":\"overloaded\"}\n\n", true),
+        ("event:error\ndata: overloaded\n\n", true),
+        ("data: {\"message\":\"overloaded\"}\nevent: error\n\n", true),
+        ("event: error\n\ndata: [DONE]\n\n", false),
+        ("event: message\ndata: {\"message\":\"overloaded\"}\n\n", false),
+        ("event: error\ndata: {}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", false),
+    ] {
+        for cut in 0..stream.len() {
+            let (a, b) = stream.as_bytes().split_at(cut);
+            assert_eq!(relay(false, &[a, b]).1.answer().only_failed(), only_failed, "{stream:?} at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_must_end_ends_between_lines() {
+    let line = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"}}]}";
+    for end in ["\n", "\r\n", "\r"] {
+        let stream = format!("{line}{end}").repeat(5);
+        let mut relay = Relay::new(Encoding::O200kBase, true, Coding::Identity);
+        assert_eq!(relay.chunk(b": begins\n\n", false), None);
+        let must_end = |_, answer: &Answer| answer.delivered_tokens() >= 3;
+        let (out, is_ended) = relay.chunk_until(stream.as_bytes(), b"data: last\n\n", must_end);
+        let out = String::from_utf8(out.unwrap_or_default()).unwrap_or_default();
+        let blank = if end == "\r" { "\n\n" } else { "\n" };
+        assert!(is_ended);
+        assert_eq!(out, format!("{}{blank}data: last\n\n", format!("{line}{end}").repeat(3)), "{end:?}");
+    }
 }
 
 proptest::proptest! {

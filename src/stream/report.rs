@@ -32,6 +32,8 @@ pub enum Measure {
     UsageMissing { model: String },
     /// The provider's tokens are far from what was counted, or above the output limit.
     UsageMismatch { model: String },
+    /// The answer names another model than the one that is charged.
+    OtherModel { model: String },
     /// What a request was settled with: `used`, `estimated`, `held` or `released`.
     Settled { model: String, outcome: &'static str, usage: Usage },
 }

@@ -400,7 +400,7 @@ impl Reserving {
         let request = charge::Request {
             prompt_tokens: prepared.prompt_tokens,
             held_output,
-            output_bound: prepared.max_output_tokens.map(|limit| limit.saturating_mul(choices)),
+            output_bound: bound.map(|limit| limit.saturating_mul(choices)),
             stream: prepared.stream,
             reasoning: prepared.models().any(|model| model.reasoning),
             has_hold: hold.reserve.is_none(),

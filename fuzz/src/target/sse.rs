@@ -2,8 +2,10 @@
 //! usage events where those are hidden.
 
 use serde_json::Value;
+use tokengate::dialect::openai::{Answer, UsageChunk};
 use tokengate::headers::Coding;
-use tokengate::json::{elements, members};
+use tokengate::json::members;
+use tokengate::json::scan::Scanner;
 use tokengate::sse::{Framer, Piece};
 use tokengate::stream::relay::Relay;
 use tokengate::tokenizer::Encoding;
@@ -56,6 +58,7 @@ fn framed(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<u8>) {
                 last = end;
                 events.push(std::mem::take(&mut data));
             }
+            Piece::LineEnd(_) | Piece::ErrorName => {}
         });
     }
     (events, data)
@@ -75,11 +78,11 @@ pub fn relayed(chunks: &[&[u8]], hide: bool, ends_apart: bool) -> (Vec<u8>, (Str
     }
     relay.finish();
     let answer = relay.answer();
-    let seen = format!("{:?} {:?} {}", relay.reading(), answer.usage(), answer.failed_at_once());
+    let seen = format!("{:?} {:?} {}", relay.reading(), answer.usage(), answer.only_failed());
     (out, (seen, answer.delivered_tokens()))
 }
 
-/// `out` is `input` without some of the events that may be hidden, and without all that must be.
+/// `out` is `input` without some of what may be hidden, and without all that must be.
 fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
     let is_white = |byte: &u8| b" \t\r\n".contains(byte);
     let is_stream = input.iter().find(|b| !is_white(b)).is_some_and(|b| !b"{[".contains(b));
@@ -95,16 +98,17 @@ fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
         let must = is_stream
             && event.raw.start >= white
             && raw.len() <= ALWAYS_HIDDEN
-            && is_usage_chunk(&event.data);
-        let may = is_stream && may_be_usage_chunk(&event.data);
+            && usage_chunk(&event.data) == Some(UsageChunk::Only);
         let mut next = Vec::new();
         for at in places {
             let rest = &out[at..];
             if !must && rest.starts_with(raw) {
                 next.push(at + raw.len());
             }
-            if must || may {
+            if must {
                 next.extend(comments(raw).filter(|&length| rest.starts_with(&raw[..length])).map(|n| at + n));
+            } else if is_stream && may_change(&event.data) {
+                next.extend(without_lines(raw, out, at));
             }
         }
         next.sort_unstable();
@@ -113,11 +117,53 @@ fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
         places = next;
     }
     let tail = &input[events.last().map_or(mark, |event| event.raw.end)..];
-    assert!(
-        places.iter().any(|&at| &out[at..] == tail),
-        "the rest of the stream: {:?}",
-        String::from_utf8_lossy(tail)
-    );
+    let ends =
+        |at: usize| &out[at..] == tail || (is_stream && without_lines(tail, out, at).contains(&out.len()));
+    assert!(places.iter().any(|&at| ends(at)), "the rest of the stream: {:?}", String::from_utf8_lossy(tail));
+}
+
+/// Where `out`, from `at`, may be when of `raw` some lines are left out or have lost their usage. None of them
+/// has text.
+fn without_lines(raw: &[u8], out: &[u8], at: usize) -> Vec<usize> {
+    let mut places = vec![at];
+    for line in lines(raw) {
+        let data = line.strip_prefix(b"data:");
+        let may_go = data.is_none_or(|data| {
+            let mut answer = Answer::new(Encoding::O200kBase);
+            Scanner::default().push(data, &mut answer);
+            answer.next_event();
+            answer.delivered_tokens() == 0
+        });
+        let mut next = Vec::new();
+        for at in places {
+            let rest = &out[at..];
+            if rest.starts_with(line) {
+                next.push(at + line.len());
+            }
+            if may_go {
+                next.push(at);
+            }
+            if data.is_some() && rest.starts_with(b"data:") {
+                next.extend(lines(rest).next().map(|edited| at + edited.len()));
+            }
+        }
+        next.sort_unstable();
+        next.dedup();
+        places = next;
+    }
+    places
+}
+
+/// Lines with their ends.
+fn lines(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = raw;
+    std::iter::from_fn(move || {
+        let at = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+        let end = if rest[at..].starts_with(b"\r\n") { at + 2 } else { rest.len().min(at + 1) };
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        (!line.is_empty()).then_some(line)
+    })
 }
 
 /// The lengths of the whole comment lines at an event's start, which go out at once; and none of them.
@@ -137,23 +183,36 @@ fn comments(raw: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// By a strict reader. A name given twice could be read either way.
-fn is_usage_chunk(data: &[u8]) -> bool {
-    let Ok(value) = serde_json::from_slice::<Value>(data) else { return false };
+fn usage_chunk(data: &[u8]) -> Option<UsageChunk> {
+    const OWN: [&str; 9] = [
+        "id",
+        "object",
+        "created",
+        "model",
+        "system_fingerprint",
+        "service_tier",
+        "obfuscation",
+        "choices",
+        "usage",
+    ];
+    let value: Value = serde_json::from_slice(data).ok()?;
     let keys = std::str::from_utf8(data).ok().and_then(|text| members(text).ok()).unwrap_or_default();
-    let once = |name: &str| keys.iter().filter(|member| member.key == name).count() == 1;
-    once("choices") && once("usage") && value["usage"].is_object() && value["choices"] == Value::Array(vec![])
+    let count = |name: &str| keys.iter().filter(|member| member.key == name).count();
+    if count("choices") > 1 || count("usage") != 1 || !value["usage"].is_object() {
+        return None;
+    }
+    let is_empty = value["choices"].is_null() || value["choices"] == Value::Array(vec![]);
+    let has_more =
+        value.as_object()?.iter().any(|(key, value)| !value.is_null() && !OWN.contains(&key.as_str()));
+    is_empty.then_some(if has_more { UsageChunk::WithMore } else { UsageChunk::Only })
 }
 
-/// By a lenient one: text that is no JSON in some depth, or not UTF-8, may still be taken for a usage chunk.
-fn may_be_usage_chunk(data: &[u8]) -> bool {
+/// By a lenient one: text that is no JSON in some depth, or not UTF-8, may still be taken for a usage chunk, and so
+/// may a line among several.
+fn may_change(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
     match members(&text) {
-        Ok(all) => {
-            let some =
-                |name: &str, good: &dyn Fn(&str) -> bool| all.iter().any(|m| m.key == name && good(m.raw));
-            some("usage", &|raw| raw.starts_with('{'))
-                && some("choices", &|raw| elements(raw).is_ok_and(|all| all.is_empty()))
-        }
-        Err(_) => text.trim_start().starts_with('{'),
+        Ok(all) => all.iter().any(|member| member.key == "usage" && member.raw.starts_with('{')),
+        Err(_) => text.contains('\n') || text.trim_start().starts_with('{'),
     }
 }

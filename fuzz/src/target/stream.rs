@@ -262,6 +262,7 @@ impl Proxy {
             Measure::Stopped { model } => ("stopped".to_owned(), Some(model)),
             Measure::UsageMissing { model } => ("missing".to_owned(), Some(model)),
             Measure::UsageMismatch { model } => ("mismatch".to_owned(), Some(model)),
+            Measure::OtherModel { model } => ("other".to_owned(), Some(model)),
             Measure::Settled { model, outcome, .. } => ((*outcome).to_owned(), Some(model)),
             Measure::FallbackCount => ("fallback".to_owned(), None),
             Measure::BodyRefused { member } => ((*member).to_owned(), None),

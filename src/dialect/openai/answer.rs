@@ -1,26 +1,38 @@
 //! Reads usage, errors and delivered text out of an answer, stream or not.
 //!
-//! Every report replaces the one before: vLLM sends running totals, others send the same report twice.
+//! A later report replaces what it says of an earlier one: vLLM sends running totals, others send the prompt's
+//! tokens first and the output's later, or the same report twice.
 
-use tokengate_api::Usage;
+use tokengate_api::{Usage, model_name};
 
-use super::transcript::{Channel, Transcript};
+use super::choice::{self, Kind};
+use super::transcript::{Source, Transcript};
+use super::usage::Report;
 use crate::json::scan::{Container, Frame, Name, Visitor};
 use crate::tokenizer::Encoding;
 
 use Frame::{Item, Member};
 
-/// Above this a number of tokens is no number of tokens.
-const ABSURD: u64 = 1 << 40;
 /// Text of one choice of one event that waits until the choice's index is known.
 const MAX_WAITING: usize = 16 * 1024;
+/// Pieces of it, each of another source than the one before.
+const MAX_PIECES: usize = 64;
+/// A name of a model or a tier is not longer.
+const MAX_WORD: usize = 256;
+/// A number in the form of a text is not longer.
+const MAX_DIGITS: usize = 32;
 
 pub struct Answer {
     transcript: Transcript,
-    /// The last usable report.
-    usage: Option<Usage>,
-    /// An error object was seen before any text.
-    failed_at_once: bool,
+    report: Report,
+    /// Something says that the provider failed.
+    failed: bool,
+    /// There was output that cannot be counted.
+    has_uncounted: bool,
+    /// The mark that ends a stream was seen.
+    has_end_mark: bool,
+    model: Vec<u8>,
+    service_tier: Vec<u8>,
     event: Event,
 }
 
@@ -30,91 +42,68 @@ struct Event {
     is_object: bool,
     choices: Choices,
     usage_is_object: bool,
+    /// Members that no usage chunk has.
+    has_more: bool,
+    /// What may say that the provider failed, where there are no choices.
+    complains: bool,
     report: Report,
     index: Option<u64>,
     position: u64,
-    waiting: Vec<(Channel, Vec<u8>)>,
+    waiting: Vec<(Source, Vec<u8>)>,
     waiting_bytes: usize,
-    number_text: Vec<u8>,
+    /// A short text that is read whole: a number, a name or a kind.
+    word: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Choices {
+    /// Absent, null or empty.
     #[default]
-    Unseen,
-    Empty,
+    None,
     Some,
 }
 
-/// The numbers of one usage object, as far as they are numbers.
-#[derive(Clone, Copy, Default)]
-struct Report {
-    prompt: Option<u64>,
-    completion: Option<u64>,
-    total: Option<u64>,
-    cached: Option<u64>,
-    cache_write: Option<u64>,
-    reasoning: Option<u64>,
-}
-
-impl Report {
-    fn slot(&mut self, path: &[Frame]) -> Option<&mut Option<u64>> {
-        match path {
-            [Member(Name::Usage), Member(Name::PromptTokens)] => Some(&mut self.prompt),
-            [Member(Name::Usage), Member(Name::CompletionTokens)] => Some(&mut self.completion),
-            [Member(Name::Usage), Member(Name::TotalTokens)] => Some(&mut self.total),
-            [Member(Name::Usage), Member(Name::PromptTokensDetails), Member(Name::CachedTokens)] => {
-                Some(&mut self.cached)
-            }
-            [Member(Name::Usage), Member(Name::PromptTokensDetails), Member(Name::CacheWriteTokens)] => {
-                Some(&mut self.cache_write)
-            }
-            [Member(Name::Usage), Member(Name::CompletionTokensDetails), Member(Name::ReasoningTokens)] => {
-                Some(&mut self.reasoning)
-            }
-            _ => None,
-        }
-    }
-
-    /// The classes made disjoint; `None` when there is no number to use.
-    fn usage(&self) -> Option<Usage> {
-        let rest = |part: Option<u64>| part.and_then(|part| self.total?.checked_sub(part));
-        let prompt = self.prompt.or_else(|| rest(self.completion)).or(self.total).unwrap_or(0);
-        let completion = self.completion.or_else(|| rest(self.prompt)).unwrap_or(0);
-        if (prompt, completion) == (0, 0) || prompt > ABSURD || completion > ABSURD {
-            return None;
-        }
-        let cache_read = self.cached.unwrap_or(0).min(prompt);
-        let cache_write = self.cache_write.unwrap_or(0).min(prompt - cache_read);
-        let reasoning = self.reasoning.unwrap_or(0).min(completion);
-        Some(Usage {
-            input: prompt - cache_read - cache_write,
-            cache_read,
-            cache_write,
-            output: completion - reasoning,
-            reasoning,
-        })
-    }
+/// Whether an event is the chunk that a stream ends with when usage was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageChunk {
+    No,
+    /// It has nothing but the usage.
+    Only,
+    /// It has other members that the client may need.
+    WithMore,
 }
 
 impl Answer {
     pub fn new(encoding: Encoding) -> Self {
         Self {
             transcript: Transcript::new(encoding),
-            usage: None,
-            failed_at_once: false,
+            report: Report::default(),
+            failed: false,
+            has_uncounted: false,
+            has_end_mark: false,
+            model: Vec::new(),
+            service_tier: Vec::new(),
             event: Event::default(),
         }
     }
 
-    /// The provider's last usable report.
+    /// What the provider reported, as far as it can be used.
     pub fn usage(&self) -> Option<Usage> {
-        self.usage
+        self.report.usage()
     }
 
-    /// The provider failed before it delivered any text.
-    pub fn failed_at_once(&self) -> bool {
-        self.failed_at_once
+    /// The provider said that it failed, and delivered nothing.
+    pub fn only_failed(&self) -> bool {
+        self.failed && !self.transcript.has_text() && !self.has_uncounted
+    }
+
+    /// There was output beside the text that is counted.
+    pub fn has_uncounted(&self) -> bool {
+        self.has_uncounted
+    }
+
+    pub fn has_end_mark(&self) -> bool {
+        self.has_end_mark
     }
 
     /// Tokens of all delivered text.
@@ -122,9 +111,28 @@ impl Answer {
         self.transcript.tokens()
     }
 
-    /// The event just read is the chunk that a stream ends with when usage was asked for.
-    pub fn event_is_usage_chunk(&self) -> bool {
-        self.event.is_object && self.event.usage_is_object && self.event.choices == Choices::Empty
+    /// The model that the answer names last, normalised.
+    pub fn model(&self) -> Option<String> {
+        let name =
+            std::str::from_utf8(&self.model).ok().filter(|name| !name.chars().any(char::is_control))?;
+        model_name::spellings(name).into_iter().next()
+    }
+
+    /// The `service_tier` that the answer names last.
+    pub fn service_tier(&self) -> Option<String> {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        let tier = self.service_tier.as_slice();
+        let tier = Some(tier).filter(|tier| (1..=64).contains(&tier.len()) && tier.iter().all(is_plain))?;
+        std::str::from_utf8(tier).ok().map(str::to_ascii_lowercase)
+    }
+
+    pub fn event_is_usage_chunk(&self) -> UsageChunk {
+        let Event { is_object, usage_is_object, choices, has_more, .. } = self.event;
+        match is_object && usage_is_object && choices == Choices::None {
+            false => UsageChunk::No,
+            true if has_more => UsageChunk::WithMore,
+            true => UsageChunk::Only,
+        }
     }
 
     /// The event being read can still turn out to be that chunk.
@@ -132,130 +140,226 @@ impl Answer {
         self.event.is_object && self.event.choices != Choices::Some
     }
 
+    /// The event's own name says that it tells of a failure.
+    pub fn event_is_error(&mut self) {
+        self.failed = true;
+    }
+
     /// Forgets the event, ready for the next one.
     pub fn next_event(&mut self) {
         self.flush_choice();
-        self.event = Event::default();
+        let event = std::mem::take(&mut self.event);
+        self.failed |= event.complains && event.choices == Choices::None;
     }
 
     /// Hands the text of the current choice to the transcript.
     fn flush_choice(&mut self) {
         let choice = self.event.index.unwrap_or(self.event.position);
-        for (channel, text) in self.event.waiting.drain(..) {
-            self.transcript.push(choice, channel, &text);
+        for (source, text) in self.event.waiting.drain(..) {
+            self.transcript.push(choice, source, &text);
         }
         self.event.waiting_bytes = 0;
     }
 
-    fn number(&mut self, path: &[Frame], literal: &[u8]) {
-        if let Some(slot) = self.event.report.slot(path) {
-            *slot = std::str::from_utf8(literal).ok().and_then(crate::json::number);
+    fn delivered(&mut self, source: Source, piece: &[u8]) {
+        self.event.waiting_bytes += piece.len();
+        match self.event.waiting.last_mut() {
+            Some((last, text)) if *last == source => text.extend_from_slice(piece),
+            _ => self.event.waiting.push((source, piece.to_vec())),
+        }
+        if self.event.waiting_bytes > MAX_WAITING || self.event.waiting.len() > MAX_PIECES {
+            self.flush_choice();
         }
     }
-}
 
-/// Which text of a choice a path leads to. `message` and `delta` have the same members.
-fn channel(path: &[Frame]) -> Option<Channel> {
-    let [Member(Name::Choices), Item, Member(Name::Delta | Name::Message), member @ ..] = path else {
-        return None;
-    };
-    match member {
-        [Member(Name::Content)] => Some(Channel::Content),
-        // Content parts of newer servers.
-        [Member(Name::Content), Item, Member(Name::Text)] => Some(Channel::Content),
-        [Member(Name::Reasoning | Name::ReasoningContent)] => Some(Channel::Reasoning),
-        [Member(Name::Refusal)] => Some(Channel::Refusal),
-        [Member(Name::ToolCalls), Item, Member(Name::Function), Member(Name::Name)]
-        | [Member(Name::FunctionCall), Member(Name::Name)] => Some(Channel::ToolName),
-        [Member(Name::ToolCalls), Item, Member(Name::Function), Member(Name::Arguments)]
-        | [Member(Name::FunctionCall), Member(Name::Arguments)] => Some(Channel::ToolArguments),
-        _ => None,
-    }
-}
-
-impl Visitor for Answer {
-    fn open(&mut self, path: &[Frame], container: Container) {
-        match (path, container) {
-            ([], Container::Object) => self.event.is_object = true,
-            ([Member(Name::Usage)], Container::Object) => {
-                self.event.usage_is_object = true;
-                self.event.report = Report::default();
+    /// Takes a whole short text.
+    fn word(&mut self, path: &[Frame]) {
+        let word = std::mem::take(&mut self.event.word);
+        match path {
+            [Member(Name::Model)] if !word.is_empty() => self.model = word,
+            [Member(Name::ServiceTier)] if !word.is_empty() => self.service_tier = word,
+            [Member(Name::Object | Name::Type | Name::Status)] => {
+                self.event.complains |= matches!(word.as_slice(), b"error" | b"failed");
             }
-            ([Member(Name::Error)], Container::Object) => self.failed(),
-            ([Member(Name::Choices)], Container::Array) => self.event.choices = Choices::Empty,
-            _ => self.choice_begins(path),
-        }
-    }
-
-    fn close(&mut self, path: &[Frame], container: Container) {
-        match (path, container) {
-            ([Member(Name::Usage)], Container::Object) => {
-                if let Some(usage) = self.event.report.usage() {
-                    self.usage = Some(usage);
+            [Member(Name::Choices), Item, Member(Name::FinishReason)] => self.failed |= word == b"error",
+            _ => {
+                if let Some(below) = usage(path) {
+                    self.event.report.number(below, &word);
                 }
             }
-            ([Member(Name::Choices), Item], Container::Object) => {
-                self.flush_choice();
-                self.event.position += 1;
-                self.event.index = None;
+        }
+    }
+
+    /// Something that is not null and not empty stands at `path`.
+    fn something(&mut self, path: &[Frame]) {
+        match path {
+            [Member(Name::Choices), Item, ..] => {
+                let below = path.get(2..).unwrap_or(&[]);
+                self.failed |= is_error(below) || matches!(below, [_, rest @ ..] if is_error(rest));
+                self.has_uncounted |= choice::is_within_unknown(path);
             }
+            [Member(Name::Error), ..] => self.failed = true,
+            [Member(Name::BaseResponse), Member(Name::StatusCode)] | [Member(Name::Detail), ..] => {
+                self.event.complains = true;
+            }
+            _ => self.event.complains |= is_error(path),
+        }
+    }
+
+    /// A member of the event that is not null.
+    fn member(&mut self, path: &[Frame]) {
+        match path {
+            [Member(name)] => {
+                self.event.has_more |= !matches!(
+                    name,
+                    Name::Id
+                        | Name::Object
+                        | Name::Created
+                        | Name::Model
+                        | Name::SystemFingerprint
+                        | Name::ServiceTier
+                        | Name::Obfuscation
+                        | Name::Choices
+                        | Name::Usage
+                );
+            }
+            [Member(Name::Choices), _] => self.event.choices = Choices::Some,
             _ => {}
         }
     }
 
-    fn text(&mut self, path: &[Frame], piece: &[u8]) {
-        if let Some(channel) = channel(path) {
-            self.event.waiting_bytes += piece.len();
-            match self.event.waiting.last_mut() {
-                Some((last, text)) if *last == channel => text.extend_from_slice(piece),
-                _ => self.event.waiting.push((channel, piece.to_vec())),
-            }
-            if self.event.waiting_bytes > MAX_WAITING {
-                self.flush_choice();
-            }
-        } else if self.event.report.slot(path).is_some() && self.event.number_text.len() < 32 {
-            self.event.number_text.extend_from_slice(piece);
-        } else {
-            self.choice_begins(path);
-        }
-    }
-
-    fn text_end(&mut self, path: &[Frame]) {
-        match path {
-            [Member(Name::Error)] => self.failed(),
-            _ => {
-                let digits = std::mem::take(&mut self.event.number_text);
-                self.number(path, &digits);
-                self.choice_begins(path);
-            }
-        }
-    }
-
-    fn scalar(&mut self, path: &[Frame], literal: &[u8]) {
-        match path {
-            [Member(Name::Choices), Item, Member(Name::Index)] => {
-                self.event.index = std::str::from_utf8(literal).ok().and_then(crate::json::number);
-            }
-            _ => {
-                self.number(path, literal);
-                self.choice_begins(path);
-            }
+    /// Where there should be choices is something that we cannot read.
+    fn no_choices(&mut self, path: &[Frame]) {
+        if matches!(path, [Member(Name::Choices)]) {
+            self.event.choices = Choices::Some;
         }
     }
 }
 
-impl Answer {
-    fn choice_begins(&mut self, path: &[Frame]) {
-        if matches!(path, [Member(Name::Choices), Item]) {
-            self.event.choices = Choices::Some;
+/// What stands in a list, as some servers send errors and usage, is read as if it stood alone.
+fn alone(path: &[Frame]) -> &[Frame] {
+    if let [Item, below @ ..] = path { below } else { path }
+}
+
+fn is_error(path: &[Frame]) -> bool {
+    matches!(path, [Member(Name::Error | Name::ErrorLike), ..])
+}
+
+/// The path below a usage object, in all the places where servers report usage.
+fn usage(path: &[Frame]) -> Option<&[Frame]> {
+    match path {
+        [Member(Name::Usage), below @ ..]
+        | [Member(Name::XGroq | Name::Message | Name::Response), Member(Name::Usage), below @ ..]
+        | [Member(Name::Choices), Item, Member(Name::Usage), below @ ..]
+        | [
+            Member(Name::Choices),
+            Item,
+            Member(Name::Delta | Name::Message),
+            Member(Name::Usage),
+            below @ ..,
+        ] => Some(below),
+        _ => None,
+    }
+}
+
+/// Whether a short text at `path` is to be read whole.
+fn is_word(path: &[Frame]) -> bool {
+    matches!(
+        path,
+        [Member(Name::Model | Name::ServiceTier | Name::Object | Name::Type | Name::Status)]
+            | [Member(Name::Choices), Item, Member(Name::FinishReason)]
+    )
+}
+
+impl Visitor for Answer {
+    fn open(&mut self, path: &[Frame], container: Container) {
+        self.event.is_object |= path.is_empty() && container == Container::Object;
+        self.event.usage_is_object |= matches!(path, [Member(Name::Usage)]) && container == Container::Object;
+        self.member(path);
+        if usage(alone(path)).is_some_and(<[Frame]>::is_empty) {
+            self.event.report = Report::default();
         }
     }
 
-    fn failed(&mut self) {
-        self.flush_choice();
-        if !self.transcript.has_text() {
-            self.failed_at_once = true;
+    fn close(&mut self, path: &[Frame], container: Container) {
+        let path = alone(path);
+        if container == Container::Object && usage(path).is_some_and(<[Frame]>::is_empty) {
+            self.report.replace(&self.event.report);
         }
+        if matches!(path, [Member(Name::Choices), Item]) {
+            self.flush_choice();
+            self.event.position += 1;
+            self.event.index = None;
+        }
+    }
+
+    fn text(&mut self, path: &[Frame], piece: &[u8]) {
+        self.member(path);
+        self.no_choices(path);
+        let path = alone(path);
+        if piece.iter().any(|byte| !byte.is_ascii_whitespace()) {
+            self.something(path);
+        }
+        match choice::kind(path) {
+            Some(Kind::Text(source)) => self.delivered(source, piece),
+            Some(Kind::Unknown(source)) => {
+                self.has_uncounted = true;
+                self.delivered(source, piece);
+            }
+            Some(Kind::Opaque) => self.has_uncounted = true,
+            Some(Kind::Nothing) | None => {
+                let most = if is_word(path) { MAX_WORD } else { MAX_DIGITS };
+                if is_word(path) || usage(path).is_some_and(Report::has) {
+                    // One byte too many tells that it is too long.
+                    let room = (most + 1).saturating_sub(self.event.word.len());
+                    self.event.word.extend_from_slice(piece.get(..room).unwrap_or(piece));
+                }
+            }
+        }
+    }
+
+    fn text_end(&mut self, path: &[Frame]) {
+        self.member(path);
+        self.word(alone(path));
+    }
+
+    fn scalar(&mut self, path: &[Frame], literal: &[u8]) {
+        if path == [Item] && literal == b"DONE" {
+            self.has_end_mark = true;
+        }
+        if literal == b"null" && path.len() == 1 {
+            return;
+        }
+        self.member(path);
+        self.no_choices(path);
+        let path = alone(path);
+        if !matches!(literal, b"null" | b"false" | b"0") {
+            self.something(path);
+        }
+        match path {
+            [Member(Name::Choices), Item, Member(Name::Index)] => {
+                self.event.index = std::str::from_utf8(literal).ok().and_then(|text| text.parse().ok());
+            }
+            _ => {
+                if let Some(below) = usage(path) {
+                    self.event.report.number(below, literal);
+                }
+            }
+        }
+    }
+
+    fn wants_raw(&self, path: &[Frame]) -> bool {
+        choice::is_arguments(alone(path))
+    }
+
+    fn raw(&mut self, path: &[Frame], piece: &[u8]) {
+        if let Some(Kind::Text(source)) = choice::kind(alone(path)) {
+            self.delivered(source, piece);
+        }
+    }
+
+    fn next_value(&mut self) {
+        self.next_event();
     }
 }
 

@@ -1,11 +1,12 @@
 //! The text that an answer delivered, for counting it when the provider reports no usage.
 
+use crate::json::scan::Name;
 use crate::tokenizer::{Encoding, Joined};
 
 /// Text that waits to be counted, of the whole answer.
 const MAX_KEPT: usize = 16 * 1024;
-/// Channels kept apart; 128 choices with content and reasoning each. Further ones join the last.
-const MAX_CHANNELS: usize = 256;
+/// Choices kept apart: as many as a request can ask for. Further ones join the last.
+const MAX_CHOICES: usize = 128;
 
 /// One text of a choice: pieces of the same channel are joined before they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,53 +16,130 @@ pub enum Channel {
     Refusal,
     ToolName,
     ToolArguments,
+    Other,
+}
+
+/// The member of a choice that texts stand in. Servers that send a text in two of them send it twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    Delta,
+    Message,
+    Text,
+}
+
+/// Where a text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub carrier: Carrier,
+    pub channel: Channel,
+    /// Of the member. The same reasoning may stand under several names.
+    pub name: Name,
+}
+
+/// The texts of one choice.
+#[derive(Debug)]
+struct Choice {
+    number: u64,
+    carrier: Carrier,
+    reasoning: Option<Name>,
+    channels: Channels,
+}
+
+#[derive(Debug, Default)]
+struct Channels {
+    content: Joined,
+    reasoning: Joined,
+    refusal: Joined,
+    tool_name: Joined,
+    tool_arguments: Joined,
+    other: Joined,
 }
 
 #[derive(Debug)]
 pub struct Transcript {
     encoding: Encoding,
-    channels: Vec<((u64, Channel), Joined)>,
+    choices: Vec<Choice>,
     kept: usize,
-    has_text: bool,
 }
 
 impl Transcript {
     pub fn new(encoding: Encoding) -> Self {
-        Self { encoding, channels: Vec::new(), kept: 0, has_text: false }
+        Self { encoding, choices: Vec::new(), kept: 0 }
     }
 
     /// Whether any text was delivered.
     pub fn has_text(&self) -> bool {
-        self.has_text
+        !self.choices.is_empty()
     }
 
-    pub fn push(&mut self, choice: u64, channel: Channel, piece: &[u8]) {
+    /// Takes a piece of a choice's text, unless it is one that the choice has in another place already.
+    pub fn push(&mut self, number: u64, source: Source, piece: &[u8]) {
         if piece.is_empty() {
             return;
         }
-        self.has_text = true;
-        let key = (choice, channel);
-        let at = self.channels.iter().position(|(other, _)| *other == key);
-        if at.is_none() && self.channels.len() < MAX_CHANNELS {
-            self.channels.push((key, Joined::default()));
+        let at = self.choices.iter().position(|choice| choice.number == number);
+        if at.is_none() && self.choices.len() < MAX_CHOICES {
+            self.choices.push(Choice::new(number, source.carrier));
         }
-        let last = self.channels.len().saturating_sub(1);
-        if let Some((_, joined)) = self.channels.get_mut(at.unwrap_or(last)) {
-            joined.push(piece);
-            self.kept += piece.len();
+        let last = self.choices.len().saturating_sub(1);
+        let Some(choice) = self.choices.get_mut(at.unwrap_or(last)) else { return };
+        if source.carrier != choice.carrier {
+            return;
         }
+        if source.channel == Channel::Reasoning && *choice.reasoning.get_or_insert(source.name) != source.name
+        {
+            return;
+        }
+        choice.channels.joined(source.channel).push(piece);
+        self.kept += piece.len();
         if self.kept > MAX_KEPT {
-            let keep = MAX_KEPT / 2 / self.channels.len().max(1);
-            for (_, joined) in &mut self.channels {
-                joined.compact(self.encoding, keep);
-            }
-            self.kept = self.channels.iter().map(|(_, joined)| joined.kept()).sum();
+            self.compact();
+        }
+    }
+
+    fn compact(&mut self) {
+        let all = self.choices.iter().flat_map(|choice| choice.channels.all());
+        let keep = MAX_KEPT / 2 / all.filter(|joined| joined.kept() > 0).count().max(1);
+        self.kept = 0;
+        for joined in self.choices.iter_mut().flat_map(|choice| choice.channels.all_mut()) {
+            joined.compact(self.encoding, keep);
+            self.kept += joined.kept();
         }
     }
 
     /// Output tokens of all that was delivered.
     pub fn tokens(&self) -> u64 {
-        self.channels.iter().map(|(_, joined)| joined.total(self.encoding)).fold(0, u64::saturating_add)
+        let all = self.choices.iter().flat_map(|choice| choice.channels.all());
+        all.map(|joined| joined.total(self.encoding)).fold(0, u64::saturating_add)
+    }
+}
+
+impl Choice {
+    fn new(number: u64, carrier: Carrier) -> Self {
+        Self { number, carrier, reasoning: None, channels: Channels::default() }
+    }
+}
+
+impl Channels {
+    fn joined(&mut self, channel: Channel) -> &mut Joined {
+        match channel {
+            Channel::Content => &mut self.content,
+            Channel::Reasoning => &mut self.reasoning,
+            Channel::Refusal => &mut self.refusal,
+            Channel::ToolName => &mut self.tool_name,
+            Channel::ToolArguments => &mut self.tool_arguments,
+            Channel::Other => &mut self.other,
+        }
+    }
+
+    fn all(&self) -> [&Joined; 6] {
+        let Self { content, reasoning, refusal, tool_name, tool_arguments, other } = self;
+        [content, reasoning, refusal, tool_name, tool_arguments, other]
+    }
+
+    fn all_mut(&mut self) -> [&mut Joined; 6] {
+        let Self { content, reasoning, refusal, tool_name, tool_arguments, other } = self;
+        [content, reasoning, refusal, tool_name, tool_arguments, other]
     }
 }
 
@@ -69,11 +147,14 @@ impl Transcript {
 mod tests {
     use super::*;
 
+    const CONTENT: Source =
+        Source { carrier: Carrier::Delta, channel: Channel::Content, name: Name::Content };
+
     #[test]
     fn channels_are_joined_apart() {
         let mut transcript = Transcript::new(Encoding::O200kBase);
         for (choice, piece) in [(0, "inter"), (1, "quick"), (0, "nationalization"), (1, " brown")] {
-            transcript.push(choice, Channel::Content, piece.as_bytes());
+            transcript.push(choice, CONTENT, piece.as_bytes());
         }
         let expected =
             Encoding::O200kBase.count("internationalization") + Encoding::O200kBase.count("quick brown");
@@ -85,13 +166,13 @@ mod tests {
         let mut transcript = Transcript::new(Encoding::O200kBase);
         let piece = "some more words of an endless answer ";
         for _ in 0..5_000 {
-            transcript.push(0, Channel::Content, piece.as_bytes());
+            transcript.push(0, CONTENT, piece.as_bytes());
         }
         assert!(transcript.kept <= MAX_KEPT);
         assert_eq!(transcript.tokens(), Encoding::O200kBase.count(&piece.repeat(5_000)));
         for choice in 0..100_000 {
-            transcript.push(choice, Channel::Content, b"x ");
+            transcript.push(choice, CONTENT, b"x ");
         }
-        assert!(transcript.channels.len() <= MAX_CHANNELS && transcript.kept <= 2 * MAX_KEPT);
+        assert!(transcript.choices.len() <= MAX_CHOICES && transcript.kept <= 2 * MAX_KEPT);
     }
 }

@@ -98,3 +98,81 @@ fn usage_that_the_delivered_text_cannot_explain_is_told_of() {
         assert_eq!(proxy.settles()[0].usage.unwrap().total(), 3 + output, "believed all the same");
     }
 }
+
+#[test]
+fn a_settle_says_which_model_and_tier_answered() {
+    for (named, model, is_other) in [
+        ("gpt-4o", Some("gpt-4o"), false),
+        ("GPT-4o-2024-08-06", Some("gpt-4o-2024-08-06"), false),
+        ("openai/gpt-4o", Some("openai/gpt-4o"), false),
+        ("gpt-4o-mini", Some("gpt-4o-mini"), true),
+        ("gpt-4on", Some("gpt-4on"), true),
+        ("o3", Some("o3"), true),
+        ("", None, false),
+    ] {
+        let mut proxy = Proxy::new();
+        let models = json!({"policy_version": "v1", "models": [
+            {"name": "gpt-4o", "match": ["gpt-4o"]}, {"name": "gpt-4o-mini", "match": ["gpt-4o-mini*"]},
+            {"name": "rest", "match": ["*"]}]});
+        proxy.models = Models::new(serde_json::from_value(models).unwrap());
+        proxy.request(BODY).allow().head(200, true);
+        let answer = json!({"model": named, "service_tier": "flex", "choices": [],
+            "usage": {"prompt_tokens": 8, "completion_tokens": 1}});
+        proxy.step(Event::ResponseBody { chunk: answer.to_string().as_bytes(), is_last: true }).end(true);
+        let settle = proxy.settles().remove(0);
+        assert_eq!(
+            (settle.model.as_deref(), settle.service_tier.as_deref()),
+            (model, Some("flex")),
+            "{named}"
+        );
+        let told = Measure::OtherModel { model: "gpt-4o".to_owned() };
+        assert_eq!(proxy.measured(&told), is_other, "{named}");
+    }
+    // An error's words are no answer's.
+    let mut proxy = Proxy::new();
+    proxy.request(BODY).allow().head(500, true);
+    proxy
+        .step(Event::ResponseBody { chunk: br#"{"model":"o3","service_tier":"flex"}"#, is_last: true })
+        .end(true);
+    let settle = proxy.settles().remove(0);
+    assert_eq!((settle.model, settle.service_tier), (None, None));
+}
+
+#[test]
+fn usage_is_not_asked_for_where_the_policy_says_never() {
+    for (setting, asks) in [("ask", true), ("never", false)] {
+        let mut proxy = Proxy::new();
+        let models = json!({"policy_version": "v1", "models": [
+            {"name": "gpt-4o", "match": ["gpt-4o"], "usage_chunk": setting}]});
+        proxy.models = Models::new(serde_json::from_value(models).unwrap());
+        proxy
+            .request(r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}"#)
+            .allow();
+        let edits = |effect: &Effect| matches!(effect, Effect::RewriteBody(_));
+        assert_eq!(proxy.effects.iter().any(edits), asks, "{setting}");
+        // Nobody asked, so nothing is taken out.
+        proxy.head(200, true);
+        let chunk = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":1}}\n\n";
+        proxy.step(Event::ResponseBody { chunk, is_last: false });
+        let replaced = |effect: &Effect| matches!(effect, Effect::ReplaceResponseBody(_));
+        assert_eq!(proxy.effects.iter().any(replaced), asks, "{setting}");
+    }
+}
+
+#[test]
+fn a_limit_that_was_granted_bounds_what_is_counted() {
+    let mut proxy = Proxy::new();
+    proxy.request(
+        r#"{"model":"gpt-4o","stream":true,"max_tokens":90,"messages":[{"role":"user","content":"hi"}]}"#,
+    );
+    proxy.answer(json!({"decision": "allow", "account": "acc", "policy_version": "v1",
+        "grant": {"max_output_tokens": 20}}));
+    proxy.head(200, true);
+    for _ in 0..10 {
+        let chunk = b"data: {\"choices\":[{\"delta\":{\"content\":\" a b c d e f g h i j\"}}]}\n\n";
+        proxy.step(Event::ResponseBody { chunk, is_last: false });
+    }
+    proxy.end(true);
+    let usage = proxy.settles().remove(0).usage.unwrap();
+    assert_eq!((usage.input, usage.output), (8, 20));
+}

@@ -183,3 +183,28 @@ fn a_lease_is_kept() {
     let lease = Effect::KeepLease { id, account: "acc".to_owned(), lease_ms: 60_000 };
     assert!(proxy.effects.contains(&lease));
 }
+
+/// Some servers repeat all text so far in each event: what the client allows is held, and there is no more to ask for.
+#[test]
+fn text_that_is_repeated_stops_no_stream_within_its_limit() {
+    let mut proxy = Proxy::new();
+    proxy.config.overrun = config::Overrun::Stop;
+    proxy
+        .request(&STREAMED.replace("\"messages\"", "\"max_tokens\":50,\"messages\""))
+        .allow()
+        .head(200, true);
+    for _ in 0..20 {
+        proxy.delivers(EVENT);
+    }
+    assert!(proxy.extensions().is_empty());
+}
+
+#[test]
+fn what_is_held_further_is_what_is_charged() {
+    let mut proxy = running(config::Overrun::Stop);
+    proxy.delivers(EVENT).delivers(EVENT);
+    proxy.step(Event::Extended { status: ExtendStatus::Allow, held: Some(100) });
+    proxy.delivers(EVENT).delivers(b"data: {\"choices\":[{\"delta\":{\"audio\":{\"data\":\"QUJD\"}}}]}\n\n");
+    proxy.end(true);
+    assert_eq!(proxy.settles()[0].outcome, Outcome::Held, "30 were delivered, and 100 are held");
+}
