@@ -73,6 +73,18 @@ impl Refusal {
         Self::new(404, "invalid_request_error", "unknown_endpoint", message)
     }
 
+    /// A metered endpoint, but for its spelling.
+    pub fn misspelled_endpoint(method: &str, right: &str) -> Self {
+        let message = format!("{method} on this spelling of the path is not open here. Send POST {right}.");
+        Self::new(404, "invalid_request_error", "unknown_endpoint", message)
+    }
+
+    /// For a request of a method without one.
+    pub fn needless_body() -> Self {
+        let message = "This request must not have a body: send it without one, and without content-length.";
+        Self::new(400, "invalid_request_error", "invalid_request", message)
+    }
+
     pub fn identity(error: IdentityError) -> Self {
         let (code, message) = match error {
             IdentityError::Missing => (
@@ -189,9 +201,10 @@ impl Refusal {
         }
     }
 
-    /// Where the refusal is for the body: the member that it is for, `body` for the whole.
+    /// Where the refusal is for the body: the member at its top that it is for, `body` for the whole.
     pub fn body_member(&self) -> Option<&'static str> {
-        matches!(self.status, 400 | 413 | 415).then(|| self.param.unwrap_or("body"))
+        let top = self.param.and_then(|param| param.split('.').next());
+        matches!(self.status, 400 | 413 | 415).then(|| top.unwrap_or("body"))
     }
 
     /// The error object of OpenAI's dialect.

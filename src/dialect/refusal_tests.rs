@@ -126,3 +126,17 @@ fn budgets_and_slots_are_named_in_their_own_units() {
          again in 1.000s."
     );
 }
+
+#[test]
+fn a_refusal_for_a_body_is_counted_by_the_member_at_its_top() {
+    for (param, member) in [
+        (Some("messages.content.text"), "messages"),
+        (Some("stream_options.include_usage"), "stream_options"),
+        (Some("model"), "model"),
+        (None, "body"),
+    ] {
+        let refusal = Refusal::bad_request(BadRequest { param, message: String::new() });
+        assert_eq!(refusal.body_member(), Some(member));
+    }
+    assert_eq!(Refusal::quota_unavailable().body_member(), None);
+}

@@ -130,7 +130,12 @@ impl Counting {
             return (Stream::Counting(self), Vec::new());
         }
         let Self { caller, mut prepared, prompt, .. } = *self;
-        prepared.prompt_tokens = prepared.model.held(prompt.tokens(&prepared.model.name));
+        if let Some(fault) = prompt.fault() {
+            let refusal = Refusal::bad_request(openai::ambiguous(fault));
+            return Stream::refuse(env, refusal, caller.format);
+        }
+        prepared.prompt_tokens = prepared.held(&prompt);
+        prepared.unknown_tokens = prepared.model.held(prompt.unknown_tokens());
         let is_fallback = prepared.model.is_fallback;
         let (stream, mut effects) = reserving::begin(env, caller, prepared);
         if is_fallback {
@@ -153,20 +158,35 @@ fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Re
     let request = openai::parse(body).map_err(|error| Box::new(Refusal::bad_request(error)))?;
     let (model_name, model) =
         find_model(env, &request.model).ok_or_else(|| Box::new(Refusal::model_not_found(&request.model)))?;
-    let asked = request.max_output_tokens();
-    if asked.is_none() && model.missing_limit == MissingOutputLimit::Refuse {
-        return Err(Box::new(Refusal::bad_request(openai::missing_output_limit())));
+    let mut alternatives: Vec<(String, Model)> = Vec::new();
+    for name in &request.alternatives {
+        let found = find_model(env, name);
+        let found = found.ok_or_else(|| Box::new(Refusal::bad_request(openai::no_such_alternative())))?;
+        if found.0 != model_name && alternatives.iter().all(|(name, _)| *name != found.0) {
+            alternatives.push(found);
+        }
     }
-    Ok(Prepared {
+    let (alternative_names, alternatives): (Vec<_>, Vec<_>) = alternatives.into_iter().unzip();
+    let output_limits = request.output_limits();
+    let asked = request.max_output_tokens();
+    let prepared = Prepared {
         endpoint: CHAT_COMPLETIONS,
         prompt_tokens: 0,
+        unknown_tokens: 0,
         max_output_tokens: asked.map(|asked| asked.min(model.max_output_tokens.unwrap_or(u64::MAX))),
         choices: request.choices,
         stream: request.stream,
         include_usage: request.include_usage().filter(|_| model.usage_chunk == UsageChunk::Ask),
-        output_limits: request.output_limits(),
+        output_limits,
+        service_tier: request.service_tier,
         is_gzip,
         model_name: Some(model_name),
         model,
-    })
+        alternative_names,
+        alternatives,
+    };
+    if asked.is_none() && prepared.missing_limit() == MissingOutputLimit::Refuse {
+        return Err(Box::new(Refusal::bad_request(openai::missing_output_limit())));
+    }
+    Ok(prepared)
 }

@@ -35,6 +35,7 @@ use std::collections::BTreeMap;
 
 use crate::callers::CallerId;
 use crate::config::{Config, HoldAt, Mode};
+use crate::dialect::openai;
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::headers::{Coding, Headers};
 use crate::identity::{self, Identified};
@@ -173,6 +174,7 @@ impl Stream {
                 Event::ResponseHead(_) | Event::End(_),
             ) => (Self::PassedThrough, Vec::new()),
 
+            (Self::Reserving(reserving), Event::RequestBody { length }) => reserving.body(length),
             (Self::Reserving(reserving), Event::ReserveAnswer(answer)) => {
                 resume(reserving.answered(env, answer))
             }
@@ -183,6 +185,7 @@ impl Stream {
             (Self::Abandoned(abandoned), Event::ReserveAnswer(answer)) => abandoned.answered(&answer),
             (Self::Abandoned(abandoned), Event::ReserveFailed(_)) => abandoned.failed(),
 
+            (Self::Admitted(admitted), Event::RequestBody { length }) => admitted.body(env, length),
             (Self::Admitted(admitted), Event::RewriteFailed) => admitted.rewrite_failed(),
             (Self::Admitted(admitted), Event::ResponseHead(head)) => admitted.response_head(env, head),
             (Self::Admitted(admitted), Event::ResponseBody { chunk, is_last }) => {
@@ -263,27 +266,34 @@ pub struct Caller {
     format: BodyFormat,
     has_content_length: bool,
     has_digest: bool,
+    /// Its method has no body, and the end of its request was not seen.
+    is_bodyless: bool,
 }
 
 fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     let Config { identity, paths, max_body_bytes, .. } = env.config;
     let format = BodyFormat::of_accept(headers.get("accept"));
     let class = paths::classify(paths, headers);
-    if class == Class::Preflight {
-        return (Stream::PassedThrough, Vec::new());
-    }
     // Before anything can be let go: also what is only observed must not take a credential along.
     let asserted_headers = env.models.asserted_headers();
     let removals = identity::headers_to_remove(identity, asserted_headers, headers);
     let mut effects: Vec<Effect> = removals.into_iter().map(Effect::RemoveRequestHeader).collect();
-    if class == Class::Unknown {
-        let method = headers.text(":method").unwrap_or("?");
-        let path = headers.text(":path").unwrap_or("?").split(['?', '#']).next().unwrap_or("?");
-        let path: String = path.chars().take(128).collect();
-        return with(effects, Stream::refuse(env, Refusal::unknown_endpoint(method, &path), format));
-    }
-    if class == Class::Passed {
-        return (Stream::PassedThrough, effects);
+    let method = headers.text(":method").unwrap_or("?");
+    let (path, query) = paths::split(headers.get(":path").unwrap_or(b"?"));
+    match class {
+        Class::Preflight if headers.announce_body() || !end_of_stream => {
+            return with(effects, Stream::refuse(env, Refusal::needless_body(), format));
+        }
+        Class::Preflight | Class::Passed => return (Stream::PassedThrough, effects),
+        Class::Unknown => {
+            let path: String = std::str::from_utf8(path).unwrap_or("?").chars().take(128).collect();
+            return with(effects, Stream::refuse(env, Refusal::unknown_endpoint(method, &path), format));
+        }
+        Class::Misspelled => {
+            let refusal = Refusal::misspelled_endpoint(method, paths::CHAT_COMPLETIONS_PATH);
+            return with(effects, Stream::refuse(env, refusal, format));
+        }
+        Class::Metered | Class::Listed | Class::Bodyless => {}
     }
     let caller = identity::identify(identity, headers, env.property)
         .and_then(|identified| Ok((identified, identity::asserted(asserted_headers, headers)?)));
@@ -302,9 +312,18 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
         format,
         has_content_length: content_length.is_some() && holds_headers,
         has_digest: headers.have_digest(),
+        is_bodyless: class == Class::Bodyless && !end_of_stream && env.config.mode == Mode::Enforce,
     };
-    if class == Class::Listed {
-        return with(effects, reserving::begin_listed(env, caller));
+    match class {
+        Class::Bodyless if headers.announce_body() => {
+            return with(effects, Stream::refuse(env, Refusal::needless_body(), format));
+        }
+        Class::Bodyless | Class::Listed => return with(effects, reserving::begin_listed(env, caller)),
+        _ => {}
+    }
+    if let Some(member) = openai::in_query(query) {
+        let error = openai::in_wrong_place(member);
+        return with(effects, Stream::refuse(env, Refusal::bad_request(error), format));
     }
     let content_length = content_length.and_then(|length| length.parse::<usize>().ok());
     if content_length.is_some_and(|length| length > max_body_bytes.0) {
@@ -317,6 +336,10 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     };
     // Usage in a compressed answer could not be read.
     effects.push(Effect::SetRequestHeader("accept-encoding", "identity".to_owned()));
+    // It was read as JSON, so nobody is to read it as something else.
+    if headers.all("content-type").ne([JSON.as_bytes()]) {
+        effects.push(Effect::SetRequestHeader("content-type", JSON.to_owned()));
+    }
     if !holds_headers {
         // The body may become longer when the headers are gone.
         effects.push(Effect::RemoveRequestHeader("content-length".to_owned()));
@@ -327,6 +350,8 @@ fn received(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
     }
     with(effects, Identifying::hold(env, held, content_length))
 }
+
+const JSON: &str = "application/json";
 
 /// A step with more effects before its own.
 fn with(mut before: Vec<Effect>, (stream, effects): Step) -> Step {

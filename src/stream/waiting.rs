@@ -9,7 +9,6 @@ use crate::callers::Standing;
 use crate::config::{FailureMode, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
 use crate::headers::Headers;
-use crate::paths::{self, Class};
 
 /// A plain body of at most this needs no question of its own: its reserve asks the same.
 const SMALL_BODY: usize = 64 * 1024;
@@ -24,9 +23,8 @@ impl AwaitingModels {
     /// Receives a request, or waits until it can be received.
     pub fn receive(env: &Env<'_>, headers: &Headers, end_of_stream: bool) -> Step {
         let step = received(env, headers, end_of_stream);
-        let needs_none = matches!(step.0, Stream::Refused)
-            || paths::classify(&env.config.paths, headers) == Class::Preflight;
-        if env.models.are_known() || needs_none {
+        // What is refused without the list is refused with it.
+        if env.models.are_known() || matches!(step.0, Stream::Refused) {
             return step;
         }
         let waiting = Self { headers: headers.clone(), end_of_stream };

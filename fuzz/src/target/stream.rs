@@ -239,7 +239,9 @@ impl Proxy {
                 "stop".to_owned()
             }
             Effect::CutResponse => {
-                assert!(self.is_stopping, "cut without a word: {:?}", self.log);
+                // Or a body came where there must be none.
+                let is_refused = matches!(self.stream, Stream::Refused);
+                assert!(self.is_stopping || is_refused, "cut without a word: {:?}", self.log);
                 "cut".to_owned()
             }
             Effect::RefreshModels => "refresh".to_owned(),

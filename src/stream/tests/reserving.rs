@@ -250,3 +250,47 @@ fn a_decision_without_the_store_is_settled_so_that_it_can_be_booked() {
     lost.request(BODY).answer(open()).end(true);
     assert_eq!(lost.settles()[0].usage.unwrap().total(), 8 + 20);
 }
+
+#[test]
+fn other_models_that_may_answer_are_named_and_held_for() {
+    let list = json!({"policy_version": "v1", "models": [
+        {"name": "gpt-4o", "match": ["gpt-4o"], "max_output_tokens": 100, "default_output_tokens": 20},
+        {"name": "big", "match": ["big*"], "tokenizer": "o200k_base", "default_output_tokens": 50},
+        {"name": "old", "match": ["old"], "tokenizer": "cl100k_base",
+         "output_limit": {"missing": "write_default"}}]});
+    let ask = |members: &str| {
+        let mut proxy = Proxy::new();
+        proxy.models = Models::new(serde_json::from_value(list.clone()).unwrap());
+        proxy.request(&BODY.replacen('{', &format!("{{{members}"), 1));
+        proxy
+    };
+    let reserve = ask(r#""models":["Big-1","gpt-4o"," GPT-4o "],"fallbacks":[{"model":"big-1"}],"#)
+        .reserves()
+        .remove(0)
+        .0;
+    assert_eq!((reserve.models, reserve.prompt_tokens), (vec!["big-1".to_owned()], 8));
+    let mut other = ask(r#""fallbacks":["old"],"service_tier":"flex","#);
+    let (reserve, _) = other.reserves().remove(0);
+    assert_eq!(reserve.models, ["old"]);
+    assert_eq!(reserve.service_tier.as_deref(), Some("flex"));
+    assert_eq!(reserve.prompt_tokens, 10, "counted by another encoding: a quarter more");
+    other.allow();
+    let written = other.effects.iter().any(|effect| matches!(effect, Effect::RewriteBody(_)));
+    assert!(written, "what a model wants of a missing limit holds for whoever names it");
+    let mut held = ask(r#""models":["big-1"],"#);
+    held.allow();
+    let model = "gpt-4o".to_owned();
+    assert!(held.measured(&Measure::Held { model, prompt: 8, output: 50 }), "the largest of the defaults");
+}
+
+#[test]
+fn a_member_that_nobody_knows_is_held_and_not_charged() {
+    let mut proxy = Proxy::new();
+    let member = format!(r#"{{"features":"{}","stream":true,"#, "word ".repeat(100));
+    proxy.request(&BODY.replacen('{', &member, 1)).allow();
+    let held = proxy.reserves()[0].0.prompt_tokens;
+    assert!((108..=115).contains(&held), "{held}");
+    proxy.end(true);
+    let [settle] = &proxy.settles()[..] else { panic!("not settled once") };
+    assert_eq!((settle.outcome, settle.usage.unwrap().input), (Outcome::Estimated, 8));
+}
