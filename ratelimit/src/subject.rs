@@ -118,20 +118,42 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// A limit that applies, and what it admits.
+pub struct Applying<'p> {
+    pub limit: &'p Limit,
+    pub amount: u64,
+    /// The amount is an override's.
+    pub overridden: Option<Overridden>,
+}
+
+/// What becomes of an amount that an override sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overridden {
+    pub ends_in_ms: u64,
+    /// What the limit admits from then on.
+    pub then: u64,
+}
+
 /// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
 pub fn applying<'p>(
     policy: &'p Policy,
     overrides: &'p Overrides,
     subject: &Subject<'_>,
     now_ms: u64,
-) -> impl Iterator<Item = (&'p Limit, u64)> {
+) -> impl Iterator<Item = Applying<'p>> {
     let with_model = subject.model.is_some();
     let Identity { plan, tenant, .. } = subject.identity.clone();
-    policy
-        .limits
-        .iter()
-        .filter(move |limit| with_model || limit.applies_without_model())
-        .filter_map(move |limit| Some((limit, amount_for(limit, overrides, &plan, &tenant, now_ms)?)))
+    policy.limits.iter().filter(move |limit| with_model || limit.applies_without_model()).filter_map(
+        move |limit| {
+            let then = limit.amount_for(&plan, &tenant)?;
+            let set = overrides.find(&tenant, &limit.name, now_ms);
+            Some(Applying {
+                limit,
+                amount: set.map_or(then, |one| one.amount),
+                overridden: set.map(|one| Overridden { ends_in_ms: one.until.saturating_sub(now_ms), then }),
+            })
+        },
+    )
 }
 
 /// What a limit admits: an override takes the place of what the policy says, where that says something.

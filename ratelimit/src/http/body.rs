@@ -5,7 +5,9 @@ use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
-use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem, VerifiedIdentity};
+use tokengate_api::{
+    ExtendItem, MAX_OTHER_MODELS, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem, VerifiedIdentity,
+};
 
 use super::{Api, ApiError, json};
 use crate::metrics::RefusedCall;
@@ -101,6 +103,12 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     }
     if request.choices == 0 {
         return Err(ApiError::bad("choices", "must be at least 1"));
+    }
+    if request.models.len() > MAX_OTHER_MODELS {
+        return Err(ApiError::bad("models", format!("at most {MAX_OTHER_MODELS} other models")));
+    }
+    if request.model.is_none() && !request.models.is_empty() {
+        return Err(ApiError::bad("model", "is missing, and models may answer in its place"));
     }
     if request.model.is_none() && (request.prompt_tokens > 0 || request.max_output_tokens.is_some()) {
         // Tokens of no model would pass every token limit.
