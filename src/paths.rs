@@ -163,6 +163,7 @@ mod tests {
             ("GET", "/v1/models", Class::Bodyless),
             ("GET", "/v1/models?limit=3", Class::Bodyless),
             ("GET", "/v1/models/gpt-4o", Class::Bodyless),
+            ("HEAD", "/v1/models", Class::Unknown),
             ("GET", "/v1/models/", Class::Unknown),
             ("DELETE", "/v1/models/x", Class::Unknown),
             ("POST", "/v1/responses", Class::Unknown),
@@ -234,6 +235,23 @@ mod tests {
                 assert!(!matches!(class("POST", path), Class::Misspelled | Class::Metered), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn methods_without_a_body() {
+        let all = Paths { other: OtherPaths::Requests, ..Paths::default() };
+        for (method, class) in [
+            ("GET", Class::Bodyless),
+            ("HEAD", Class::Bodyless),
+            ("POST", Class::Listed),
+            ("DELETE", Class::Listed),
+        ] {
+            let headers = Headers::from([(":method", method), (":path", "/v1/files")]);
+            assert_eq!(classify(&all, &headers), class, "{method}");
+        }
+        // What follows is no body.
+        let upgrade = [(":method", "GET"), (":path", "/v1/realtime"), ("upgrade", "websocket")];
+        assert_eq!(classify(&all, &Headers::from(upgrade)), Class::Listed);
     }
 
     #[test]

@@ -152,6 +152,7 @@ impl Stream {
             (Self::Received, Event::RequestHeaders { headers, end_of_stream }) => {
                 AwaitingModels::receive(env, headers, end_of_stream)
             }
+            (Self::AwaitingModels(waiting), Event::RequestBody { length }) => waiting.body(length),
             (Self::AwaitingModels(waiting), Event::ModelsKnown) => waiting.known(env),
             (Self::AwaitingModels(waiting), Event::ModelsFailed) => waiting.failed(env),
             (Self::Identifying(waiting), Event::RequestBody { length }) => waiting.body(env, length),

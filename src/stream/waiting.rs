@@ -4,7 +4,7 @@
 use tokengate_api::IdentifyRequest;
 
 use super::held::Held;
-use super::{Caller, Effect, Env, Step, Stream, received};
+use super::{Caller, Effect, Env, Event, Step, Stream, received};
 use crate::callers::Standing;
 use crate::config::{FailureMode, HoldAt, Mode};
 use crate::dialect::refusal::{BodyFormat, Refusal};
@@ -17,6 +17,8 @@ const SMALL_BODY: usize = 64 * 1024;
 pub struct AwaitingModels {
     headers: Headers,
     end_of_stream: bool,
+    /// Bytes of the body that have come meanwhile.
+    length: usize,
 }
 
 impl AwaitingModels {
@@ -27,12 +29,20 @@ impl AwaitingModels {
         if env.models.are_known() || matches!(step.0, Stream::Refused) {
             return step;
         }
-        let waiting = Self { headers: headers.clone(), end_of_stream };
+        let waiting = Self { headers: headers.clone(), end_of_stream, length: 0 };
         (Stream::AwaitingModels(Box::new(waiting)), vec![Effect::AwaitModels])
+    }
+
+    pub fn body(mut self: Box<Self>, length: usize) -> Step {
+        self.length = length;
+        (Stream::AwaitingModels(self), Vec::new())
     }
 
     pub fn known(&self, env: &Env<'_>) -> Step {
         let (stream, mut effects) = received(env, &self.headers, self.end_of_stream);
+        // Whoever must not have a body may have sent one already.
+        let (stream, of_body) = stream.step(env, Event::RequestBody { length: self.length });
+        effects.extend(of_body);
         let goes_on = match stream {
             Stream::PassedThrough | Stream::Observed(_) => true,
             // The headers go on, the body is held.

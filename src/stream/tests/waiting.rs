@@ -11,7 +11,8 @@ fn without_models() -> (Proxy, Models) {
 }
 
 const PLAN: (&str, &str) = ("x-end-user-plan", "free");
-const LISTED: [(&str, &str); 3] = [(":method", "GET"), (":path", "/v1/models"), PLAN];
+const LISTED: [(&str, &str); 4] =
+    [(":method", "GET"), (":path", "/v1/models"), ("content-length", "0"), PLAN];
 
 #[test]
 fn nothing_is_received_before_the_model_list_is_there() {
@@ -29,6 +30,20 @@ fn nothing_is_received_before_the_model_list_is_there() {
         assert_eq!(reserve.asserted.get(PLAN.0).map(String::as_str), Some("free"), "the assertion counts");
         assert!(proxy.effects.contains(&Effect::RemoveRequestHeader(PLAN.0.to_owned())));
         assert!(!proxy.resumed());
+    }
+}
+
+#[test]
+fn a_body_where_there_must_be_none_is_remembered_meanwhile() {
+    for (length, is_refused) in [(0, false), (1, true)] {
+        let (mut proxy, models) = without_models();
+        let list = [(":method", "GET"), (":path", "/v1/models"), ("authorization", "Bearer key")];
+        let headers = Headers::from(list);
+        proxy.step(Event::RequestHeaders { headers: &headers, end_of_stream: false });
+        proxy.step(Event::RequestBody { length });
+        proxy.models = models;
+        proxy.step(Event::ModelsKnown).allow();
+        assert_eq!((proxy.replies().len(), proxy.resumed()), (usize::from(is_refused), !is_refused));
     }
 }
 
