@@ -11,7 +11,8 @@ fn without_models() -> (Proxy, Models) {
 }
 
 const PLAN: (&str, &str) = ("x-end-user-plan", "free");
-const LISTED: [(&str, &str); 3] = [(":method", "GET"), (":path", "/v1/models"), PLAN];
+const LISTED: [(&str, &str); 4] =
+    [(":method", "GET"), (":path", "/v1/models"), ("content-length", "0"), PLAN];
 
 #[test]
 fn nothing_is_received_before_the_model_list_is_there() {
