@@ -11,6 +11,7 @@ mod timed_store;
 mod tests;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::metrics::counter::Counter;
@@ -53,6 +54,7 @@ pub struct Metrics {
     events: Family<EventLabels, Counter>,
     events_pending: Gauge,
     store_wiped: Counter,
+    store_clock_ahead: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -175,6 +177,11 @@ impl Metrics {
     /// Usage events that no sink has taken yet.
     pub fn events_pending(&self) -> &Gauge {
         &self.events_pending
+    }
+
+    /// The store's clock is ahead of this machine's, or behind where it is negative.
+    pub fn store_clock_ahead(&self, ms: i64) {
+        self.store_clock_ahead.set(ms as f64 / 1000.0);
     }
 
     /// The store had been emptied behind our back.

@@ -40,6 +40,7 @@ impl Default for Metrics {
             events: Family::default(),
             events_pending: Gauge::default(),
             store_wiped: Counter::default(),
+            store_clock_ahead: Gauge::default(),
             registry: Registry::default(),
         };
         let build = Family::<BuildLabels, Gauge>::default();
@@ -125,6 +126,12 @@ impl Default for Metrics {
             "store_wiped",
             "How often the store had lost everything it was told before",
             metrics.store_wiped.clone(),
+        );
+        all.register_with_unit(
+            "store_clock_ahead",
+            "By how much the store's clock is ahead of this machine's, negative where it is behind",
+            Unit::Seconds,
+            metrics.store_clock_ahead.clone(),
         );
         let metrics = Self { registry, ..metrics };
         metrics.begin_at_zero();

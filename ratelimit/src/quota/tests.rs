@@ -381,7 +381,7 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
         lease: true,
     };
     assert!(quota.extend(&[extend]).await.is_err());
-    assert!(!quota.ready().await);
+    assert!(quota.ready().await.is_err());
 }
 
 /// When no record can be there any more, there is nothing to release.

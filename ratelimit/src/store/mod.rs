@@ -362,6 +362,6 @@ pub trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Whether the store answers at all.
+    /// Whether a reserve could be decided. A store that is full passes: it still settles. Changes nothing.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;
 }

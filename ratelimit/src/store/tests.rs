@@ -4,9 +4,11 @@
 mod agreement;
 mod balances;
 mod concurrent;
+mod connections;
 mod conservation;
 mod deciding;
 mod extending;
+mod failover;
 mod faults;
 pub use faults::eventually;
 mod fixture;
@@ -14,7 +16,7 @@ mod load;
 mod lost_answers;
 mod mutations;
 mod properties;
-mod proxy;
+pub mod proxy;
 pub mod redis_server;
 mod refusing_servers;
 mod repeats;
@@ -22,6 +24,7 @@ mod reserving;
 mod settling;
 mod snapshot;
 mod sweeping;
+mod wrong_clock;
 
 pub use fixture::*;
 pub use snapshot::Snapshot;

@@ -177,15 +177,17 @@ async fn a_server_that_is_not_there() {
     use crate::store::Lifetimes;
     use crate::store::redis::RedisStore;
 
-    for (url, says) in [
-        ("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
-        ("http://hunter2", "URL cannot be read"),
-        ("", "URL cannot be read"),
-        ("rediss://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
-    ] {
+    let refused = |url, says| async move {
         let opened = RedisStore::connect(url, "t", Arc::new(SystemClock), Lifetimes::default()).await;
         let message = opened.err().unwrap().to_string();
         assert!(message.contains(says) && !message.contains("hunter2"), "{message}");
         assert!(!message.contains('\n'));
-    }
+    };
+    // Each waits for as long as a start does.
+    tokio::join!(
+        refused("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
+        refused("http://hunter2", "URL cannot be read"),
+        refused("", "URL cannot be read"),
+        refused("rediss://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
+    );
 }
