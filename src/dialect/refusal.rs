@@ -50,6 +50,8 @@ impl BodyFormat {
     }
 }
 
+const TOO_MANY_MODELS: &str =
+    "So many models may answer this request that more limits apply than can be held at once. Name fewer.";
 const INVALID_IDENTITY: &str =
     "The user, tenant or plan that was given for this request is not allowed here.";
 
@@ -137,6 +139,8 @@ impl Refusal {
 
     /// The service's own `deny`.
     pub fn denied(answer: &ReserveResponse, model: &str, prompt_tokens: u64, reset: Reset) -> Self {
+        // Of several that the request names, the one that it is about.
+        let model = answer.model.as_deref().unwrap_or(model);
         let reason = answer.reason.clone().unwrap_or(Reason::Other("denied".to_owned()));
         let limit = answer
             .refused_by
@@ -147,6 +151,7 @@ impl Refusal {
             Reason::UnknownKey | Reason::InvalidIdentity => (401, "authentication_error"),
             Reason::ModelNotFound => return Self::model_not_found(model),
             Reason::ModelNotAllowed => (403, "permission_error"),
+            Reason::TooManyModels => (400, "invalid_request_error"),
             Reason::QuotaUnavailable => return Self::quota_unavailable(),
             Reason::RpmLimitExceeded
             | Reason::TpmLimitExceeded
@@ -160,11 +165,14 @@ impl Refusal {
             Reason::UnknownKey => "This API key is not known here.".to_owned(),
             Reason::InvalidIdentity => INVALID_IDENTITY.to_owned(),
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
+            Reason::TooManyModels => TOO_MANY_MODELS.to_owned(),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),
         };
         let mut refusal = Self::new(status, kind, reason.as_str().to_owned(), message);
-        if reason == Reason::ModelNotAllowed {
-            refusal.param = Some("model");
+        match reason {
+            Reason::ModelNotAllowed => refusal.param = Some("model"),
+            Reason::TooManyModels => refusal.param = Some("models"),
+            _ => {}
         }
         if status == 429 {
             refusal.headers = limit_headers::rate_limit(&answer.limits, reset);

@@ -69,6 +69,7 @@ fn every_reason_has_its_status() {
         ("unknown_key", 401, "authentication_error"),
         ("model_not_found", 404, "invalid_request_error"),
         ("model_not_allowed", 403, "permission_error"),
+        ("too_many_models", 400, "invalid_request_error"),
         ("quota_unavailable", 503, "api_error"),
         ("a_reason_of_tomorrow", 429, "rate_limit_error"),
     ] {

@@ -6,6 +6,7 @@ mod bounds;
 mod callers;
 mod calls;
 mod extends;
+mod identify;
 mod operators;
 mod ready;
 mod redis;
