@@ -37,7 +37,8 @@ fn value(matches: &ArgMatches, id: &str) -> String {
 
 #[test]
 fn flags_win_over_the_environment_over_the_file_over_defaults() {
-    let file = "policy: p.yaml\nmax-calls: 7\nlisten: 127.0.0.1:1\nevents-key: from-file\nallowed-hosts: a,b\n";
+    let file =
+        "policy: p.yaml\nmax-calls: 7\nlisten: 127.0.0.1:1\nevents-key: from-file\nallowed-hosts: a,b\n";
     let seen = read(file, &["--listen", "127.0.0.1:2"]).unwrap();
     assert_eq!(value(&seen, "policy"), "p.yaml");
     assert_eq!(value(&seen, "max_calls"), "7");

@@ -9,8 +9,10 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::warn;
 
 use super::ApiError;
+use crate::quiet::Quiet;
 
 /// The `:authority` of the filters' calls unless they are told another one. It is no name that a page could be loaded
 /// from.
@@ -20,6 +22,8 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 const FOREIGN_PAGE: &str = "a web page of another site may not call this service";
 const FOREIGN_HOST: &str = "must be a loopback address or localhost as long as no token is asked for; add other names \
     by which this port is called to --allowed-hosts";
+
+static REFUSED: Quiet = Quiet::new();
 
 /// By which names a port may be called.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +72,13 @@ fn without_dot(name: &str) -> &str {
 pub async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     let asked = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     match refusal(&hosts, asked, request.headers()) {
-        Some(error) => error.into_response(),
+        Some(error) => {
+            if let Some(unsaid) = REFUSED.say() {
+                let message = &error.message;
+                warn!(header = error.field, unsaid, "a call was refused: {message}");
+            }
+            error.into_response()
+        }
         None => next.run(request).await,
     }
 }

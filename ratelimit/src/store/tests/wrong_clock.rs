@@ -45,6 +45,25 @@ async fn sweeps_nothing_and_keeps_nobody_from_it() {
     assert_eq!(settle_all(&right, &[settlement(1, used(7))]).await, [Ok(Settled::Replaced)]);
 }
 
+/// Not even what it does before it is refused: sweeps still look at the account.
+#[tokio::test]
+async fn hides_no_account_and_no_hold() {
+    let server = RedisServer::start();
+    let clock = Arc::new(ManualClock::new(SystemClock.now_ms()));
+    let wrong = RedisStore::connect(&server.url, "t", clock.clone(), Lifetimes::default()).await.unwrap();
+    let right =
+        RedisStore::connect(&server.url, "t", Arc::new(SystemClock), Lifetimes::default()).await.unwrap();
+    right.reserve(&hold(1, &[tokens(1_000, 50)]), TIME).await.unwrap();
+    let announced = || server.command::<f64>(&["ZSCORE", "t:accounts", &account().to_string()]);
+    let before = announced();
+    clock.set(SystemClock.now_ms().saturating_add_signed(-240 * HOURS));
+    assert_eq!(settle_all(&wrong, &[settlement(1, used(7))]).await, [Err(StoreError::Clock)]);
+    assert_eq!(announced(), before);
+    clock.set(SystemClock.now_ms().saturating_add_signed(HOURS));
+    assert_eq!(wrong.open_holds(account(), 10, TIME).await, Err(StoreError::Clock));
+    assert_eq!(right.open_holds(account(), 10, TIME).await.unwrap().total, 1);
+}
+
 #[tokio::test]
 async fn forgets_no_note() {
     let server = RedisServer::start();
