@@ -103,6 +103,12 @@ pub fn head(hold: &Hold) -> Vec<u8> {
 }
 
 impl Entry {
+    /// What counts as held until it is settled. A slot is its own sign, and a request that was sent stays counted.
+    pub fn held(&self) -> u64 {
+        let slot = matches!(self.meter.algorithm, Algorithm::Concurrency { .. });
+        if slot || self.rates == Rates::REQUESTS { 0 } else { self.amount }
+    }
+
     pub fn known_part(&self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         known(&self.meter, &self.rates, flag(self.shadow, SHADOW) | flag(self.priced, PRICED))
