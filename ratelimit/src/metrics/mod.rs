@@ -46,6 +46,7 @@ pub struct Metrics {
     used_of_held: Histogram,
     lapsed_holds: Counter,
     lapsed_tokens: Counter,
+    unreadable: Counter,
     store_seconds: Histograms<StoreLabels>,
     calls_in_flight: Gauge,
     refused_calls: Family<RefusedCallLabels, Counter>,
@@ -143,6 +144,11 @@ impl Metrics {
     pub fn lapsed(&self, tokens: u64) {
         self.lapsed_holds.inc();
         self.lapsed_tokens.inc_by(tokens);
+    }
+
+    /// A settle passed over so much that cannot be read.
+    pub fn unreadable(&self, count: usize) {
+        self.unreadable.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// A call to the store took so many seconds.

@@ -32,6 +32,7 @@ impl Default for Metrics {
             used_of_held: Histogram::new(USED_OF_HELD),
             lapsed_holds: Counter::default(),
             lapsed_tokens: Counter::default(),
+            unreadable: Counter::default(),
             store_seconds: Family::new_with_constructor(|| Histogram::new(STORE_SECONDS)),
             calls_in_flight: Gauge::default(),
             refused_calls: Family::default(),
@@ -102,6 +103,11 @@ impl Default for Metrics {
             "lapsed_tokens",
             "Tokens of holds that nobody settled in time",
             metrics.lapsed_tokens.clone(),
+        );
+        all.register(
+            "unreadable_state",
+            "Buckets and other state that a settle passed over because it cannot be read; what is in it stays charged",
+            metrics.unreadable.clone(),
         );
         all.register_with_unit(
             "store_call",

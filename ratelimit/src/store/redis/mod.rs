@@ -39,8 +39,9 @@ use super::lifetimes::ms;
 use super::record;
 use super::settlement::Stored;
 use super::{
-    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, MOST_LOOKED_AT,
+    Meter, OpenHolds, Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
+    Verdict,
 };
 use crate::clock::Clock;
 use crate::limits::Account;
@@ -266,8 +267,9 @@ impl Store for RedisStore {
             call.keys.push(self.keys.bucket(account, meter.bucket));
             call.arguments.push(answer::meter(meter));
         }
+        call.arguments.push(MOST_LOOKED_AT.to_string().into_bytes());
         let run = self.patiently(|| self.scripts.explain.run(&self.connection, &call));
-        let (answer, members): (Vec<u8>, Vec<String>) = within(time, run).await?;
+        let (answer, all_open_holds, members): (Vec<u8>, u64, Vec<String>) = within(time, run).await?;
         let mut answer = Answer::read(&answer)?;
         let gauges =
             meters.iter().map(|_| answer.gauge()).collect::<Option<_>>().ok_or(StoreError::Format)?;
@@ -277,6 +279,7 @@ impl Store for RedisStore {
             gauges,
             open_holds: tokens.len().try_into().unwrap_or(u64::MAX),
             open_tokens: tokens.into_iter().fold(0, u64::saturating_add),
+            all_open_holds,
         })
     }
 
