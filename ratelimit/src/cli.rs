@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod config_file;
 mod events;
+mod host_names;
 mod secret;
 mod serve;
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod holds;
 mod identify;
 mod operate;
 mod overriding;
+mod ready;
 mod reserve;
 mod settle;
 pub mod sweep;
@@ -25,6 +26,8 @@ pub use operate::{
     CorrectionAnswer, CorrectionRequest, OperateError, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 pub use overriding::{OverrideRequest, OverridesAnswer};
+use ready::Readiness;
+pub use ready::Unready;
 pub use settle::SettleError;
 
 use crate::clock::Clock;
@@ -44,6 +47,7 @@ pub struct Quota {
     releases: ReleaseQueue,
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
+    readiness: Readiness,
 }
 
 impl Quota {
@@ -51,7 +55,8 @@ impl Quota {
     pub fn new(policy: Policy, store: Arc<dyn Store>, releases: ReleaseQueue, clock: Arc<dyn Clock>) -> Self {
         let policy = ArcSwap::from_pointee(policy);
         let overrides = ArcSwap::default();
-        Self { policy, overrides, store, releases, clock, telemetry: Telemetry::default() }
+        let (telemetry, readiness) = (Telemetry::default(), Readiness::default());
+        Self { policy, overrides, store, releases, clock, telemetry, readiness }
     }
 
     /// Tells these metrics and events instead of nobody.
@@ -73,8 +78,11 @@ impl Quota {
         self.policy.store(Arc::new(policy));
     }
 
-    /// Whether the store answers.
-    pub async fn ready(&self) -> bool {
-        self.store.ping(STORE_TIME).await.is_ok()
+    /// Whether a reserve could be decided, as it was within the last second.
+    ///
+    /// # Errors
+    /// Why not, in words that say nothing of what the store answered.
+    pub async fn ready(&self) -> Result<(), Unready> {
+        self.readiness.ask(self.store.as_ref()).await
     }
 }

@@ -21,11 +21,11 @@ def _answers(port: int) -> bool:
 
 class Redis:
     def __init__(self, folder: Path) -> None:
-        self._port = free_port()
-        self.url = f"redis://127.0.0.1:{self._port}/0"
-        command = [places.redis(), "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        command = [places.redis(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._process = Process(command, folder / "redis.log", os.environ, folder)
-        self._process.wait_until(lambda: _answers(self._port))
+        self._process.wait_until(lambda: _answers(self.port))
 
     def freeze(self) -> None:
         """Accepts connections and commands, and answers nothing."""

@@ -1,5 +1,6 @@
 """The real quota service, and what its admin port says about a tenant's buckets."""
 
+import http.client
 import json
 import os
 import signal
@@ -68,6 +69,17 @@ class Service:
             lines = answer.read().decode().splitlines()
         counts = [line for line in lines if line.startswith("tokengate_ratelimit_store_call_seconds_count")]
         return sum(int(line.rsplit(" ", 1)[1]) for line in counts if f'call="{call}"' in line)
+
+    def readiness(self) -> tuple[int, str]:
+        """What a probe gets: the status, and the reason when it is not ready."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            body = json.load(answer)
+        finally:
+            connection.close()
+        return answer.status, "" if answer.status == 200 else str(body["error"]["message"])
 
     def output(self) -> str:
         return self._process.output()

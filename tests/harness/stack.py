@@ -128,8 +128,10 @@ def running(
     checked: bool = True,
     policy: Policy | None = None,
     service_options: Sequence[str] = (),
+    redis_url: Callable[[Redis], str] = lambda store: store.url,
 ) -> Iterator[Stack]:
-    """A stack with the real quota service. Leaving it checks every Envoy, unless its filter is meant to fail."""
+    """A stack with the real quota service. Leaving it checks every Envoy, unless its filter is meant to fail.
+    `redis_url` is where the service finds Redis, when that is not where it is."""
     with ExitStack() as closing:
         upstream = Upstream(chat.answer())
         closing.callback(upstream.stop)
@@ -137,7 +139,7 @@ def running(
         store = Redis(folder) if redis else None
         if store:
             closing.callback(store.stop)
-        service = closing.enter_context(quota_service(policy, folder, store.url if store else None, service_options))
+        service = closing.enter_context(quota_service(policy, folder, redis_url(store) if store else None, service_options))
         proxy = Proxy(service.port)
         closing.callback(proxy.stop)
         started = []

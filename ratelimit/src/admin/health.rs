@@ -18,7 +18,7 @@ pub struct Version {
     pub policy_version: String,
 }
 
-/// Whether the store answers.
+/// A reserve could be decided.
 #[derive(Serialize, JsonSchema)]
 pub struct Ready {
     pub status: &'static str,
@@ -34,11 +34,11 @@ pub async fn version(State(quota): State<Arc<Quota>>) -> Json<Version> {
     })
 }
 
-/// The store answers. A full one does too: it refuses reserves and still settles, for which this instance is needed.
+/// A reserve could be decided; the error begins with why not. A full store passes: it refuses reserves and still settles,
+/// for which this instance is needed.
 pub async fn ready(State(quota): State<Arc<Quota>>) -> Result<Json<Ready>, ApiError> {
-    if quota.ready().await {
-        Ok(Json(Ready { status: "ready" }))
-    } else {
-        Err(ApiError::unavailable("the store does not answer"))
+    match quota.ready().await {
+        Ok(()) => Ok(Json(Ready { status: "ready" })),
+        Err(reason) => Err(ApiError::unavailable(reason.to_string())),
     }
 }

@@ -16,7 +16,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post};
 use serde_json::Value;
 
-use crate::http::{Asked, Token, check_token, method_not_allowed, not_found};
+use crate::http::{Asked, Hosts, Token, check_callers, check_token, method_not_allowed, not_found};
 use crate::openapi::{Content, Operation, Route, routed};
 use crate::overrides::Override;
 use crate::quota::{
@@ -38,8 +38,8 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             .gives::<health::Version>("Which program runs, by which policy.")
             .open()
             .by(get(health::version)),
-        Operation::new(Method::GET, READY, "readyz", "The store answers")
-            .gives::<health::Ready>("It does.")
+        Operation::new(Method::GET, READY, "readyz", "A reserve could be decided")
+            .gives::<health::Ready>("It could. Else 503, and the message begins with the reason.")
             .open()
             .by(get(health::ready)),
         Operation::new(Method::GET, "/metrics", "metrics", "Counters, gauges and histograms for Prometheus")
@@ -123,11 +123,12 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
 }
 
 /// Serves [`routes`]. With a token, every call but a probe has to bring it.
-pub fn router(quota: Arc<Quota>, token: Option<Token>) -> Router {
+pub fn router(quota: Arc<Quota>, token: Option<Token>, hosts: Hosts) -> Router {
     routed(routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(from_fn_with_state(Asked::but_on(&OPEN, token), check_token))
+        .layer(from_fn_with_state(hosts, check_callers))
         .with_state(quota)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::host_names::HostNames;
 use super::secret::Secret;
 use crate::events::sink::SinkKind;
 use crate::http::Bounds;
@@ -43,7 +44,8 @@ pub struct ServeArgs {
     )]
     pub policy_poll_ms: u64,
 
-    /// Where filters call: HTTP/1.1 or HTTP/2 without TLS. Meant for a private network.
+    /// Where filters call: HTTP/1.1 or HTTP/2 without TLS. Meant for a private network. Other than on a loopback address
+    /// only with --token.
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -53,7 +55,8 @@ pub struct ServeArgs {
     )]
     pub listen: SocketAddr,
 
-    /// Bearer token that filters must bring; best given by the environment. None: not asked for.
+    /// Bearer token that filters must bring; best given by the environment. May be left out only when their port is on a
+    /// loopback address.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -84,6 +87,12 @@ pub struct ServeArgs {
         help_heading = "Ports"
     )]
     pub admin_token: Option<Secret>,
+
+    /// Names by which ports that ask for no token may be called, beside loopback ones and tokengate-ratelimit, which is
+    /// what filters say: host names or addresses, commas in between. Calls by other names get 403, so that no web page
+    /// can use a port through a name of its own.
+    #[arg(long, value_name = "NAMES", env = "TOKENGATE_ALLOWED_HOSTS", help_heading = "Ports")]
+    pub allowed_hosts: Option<HostNames>,
 
     /// Calls of filters that are answered at the same time. More get 503 with Retry-After, before their body is
     /// read.

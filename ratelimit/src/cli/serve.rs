@@ -14,7 +14,7 @@ use super::args::{ServeArgs, StoreKind};
 use super::events::{EventsError, Outbox, outlet};
 use super::secret::Secret;
 use crate::clock::SystemClock;
-use crate::http::Token;
+use crate::http::{Hosts, Token};
 use crate::metrics::{Metrics, TimedStore};
 use crate::policy::{self, LoadError, Policy};
 use crate::quota::{self, Quota};
@@ -36,6 +36,10 @@ pub(super) enum ServeError {
         "--admin-listen {0} can be reached from elsewhere and there is no --admin-token: set one, or listen on 127.0.0.1"
     )]
     OpenAdmin(SocketAddr),
+    #[error(
+        "--listen {0} can be reached from elsewhere and there is no --token: set one, and let the filters bring it (quota.token_env), or listen on 127.0.0.1"
+    )]
+    OpenFilters(SocketAddr),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("--redis-cert and --redis-key belong together: one of them is missing")]
@@ -63,6 +67,9 @@ pub(super) fn serve(args: ServeArgs) -> Result<(), ServeError> {
         .init();
     if !args.admin_listen.ip().is_loopback() && token(args.admin_token.as_ref()).is_none() {
         return Err(ServeError::OpenAdmin(args.admin_listen));
+    }
+    if !args.listen.ip().is_loopback() && token(args.token.as_ref()).is_none() {
+        return Err(ServeError::OpenFilters(args.listen));
     }
     let (policy, watch) = policy::Watch::load(&args.policy)?;
     for warning in policy.warnings() {
@@ -118,12 +125,17 @@ async fn run(args: ServeArgs, policy: Policy, policy_file: policy::Watch) -> Res
         tokio::spawn(watch.run(Arc::clone(&metrics), move || longest_window_ms(&quota.policy())));
     }
     let (stop, stopping) = tokio::sync::watch::channel(false);
+    let hosts = |token: &Option<Token>| match token {
+        Some(_) => Hosts::any(),
+        None => Hosts::loopback_and(args.allowed_hosts.as_ref().map_or(&[], |names| names.0.as_slice())),
+    };
+    let (filters_hosts, operators_hosts) = (hosts(&filters), hosts(&operators));
     let bounds = args.bounds();
-    let api = crate::http::router(Arc::clone(&quota), filters, &bounds);
+    let api = crate::http::router(Arc::clone(&quota), filters, filters_hosts, &bounds);
     let connections = metrics.connections().clone();
     let mut api =
         tokio::spawn(crate::http::serve(listener, api, bounds, connections, told(stopping.clone())));
-    let admin = crate::admin::router(Arc::clone(&quota), operators);
+    let admin = crate::admin::router(Arc::clone(&quota), operators, operators_hosts);
     let mut admin =
         tokio::spawn(crate::http::serve(admin_listener, admin, bounds, Default::default(), told(stopping)));
 

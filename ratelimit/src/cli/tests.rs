@@ -37,10 +37,12 @@ fn value(matches: &ArgMatches, id: &str) -> String {
 
 #[test]
 fn flags_win_over_the_environment_over_the_file_over_defaults() {
-    let file = "policy: p.yaml\nmax-calls: 7\nlisten: 127.0.0.1:1\nevents-key: from-file\n";
+    let file =
+        "policy: p.yaml\nmax-calls: 7\nlisten: 127.0.0.1:1\nevents-key: from-file\nallowed-hosts: a,b\n";
     let seen = read(file, &["--listen", "127.0.0.1:2"]).unwrap();
     assert_eq!(value(&seen, "policy"), "p.yaml");
     assert_eq!(value(&seen, "max_calls"), "7");
+    assert_eq!(value(&seen, "allowed_hosts"), "a,b");
     assert_eq!(value(&seen, "listen"), "127.0.0.1:2");
     assert_eq!(value(&seen, "admin_listen"), "127.0.0.1:8091");
     assert_eq!(value(&seen, "events_key"), std::env::var("PATH").unwrap());
@@ -57,6 +59,7 @@ fn a_file_with_a_mistake_says_where() {
         ("max_calls: 1\n", ":1:1: max_calls: is not a setting"),
         ("config: other.yaml\n", ":1:1: config: is not a setting"),
         ("help: true\n", ":1:1: help: is not a setting"),
+        ("allowed-hosts: http://a\n", ":1:1: allowed-hosts: is not a value"),
         ("listen: [127.0.0.1:1]\n", ":1:1: listen: must be one value, not a list"),
         ("policy: a\npolicy: b\n", "policy"),
         ("- listen\n", "must be a map"),

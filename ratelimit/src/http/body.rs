@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use tokengate_api::{
     ExtendItem, MAX_OTHER_MODELS, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem, VerifiedIdentity,
@@ -42,6 +43,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Quota>> for JsonBody<T> {
 }
 
 const TOO_LARGE: &str = "the body is too large";
+const NOT_JSON: &str = "must be application/json";
 const OPERATORS_TIME: Duration = Duration::from_secs(5);
 
 async fn read<T: DeserializeOwned>(
@@ -49,6 +51,10 @@ async fn read<T: DeserializeOwned>(
     most: usize,
     time: Duration,
 ) -> Result<JsonBody<T>, ApiError> {
+    // Anything else a web page may send without asking.
+    if !says_json(request.headers()) {
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", NOT_JSON));
+    }
     // One that says of itself that it is too large is refused at once: nobody has to wait for it.
     if usize::try_from(request.body().size_hint().lower()).map_or(true, |least| least > most) {
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "", TOO_LARGE));
@@ -63,6 +69,14 @@ async fn read<T: DeserializeOwned>(
         ApiError::new(status, "", message)
     })?;
     json::read(&body).map(JsonBody)
+}
+
+/// Exactly one type, with parameters or without.
+fn says_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(first), None) = (types.next(), types.next()) else { return false };
+    let essence = first.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
 const MAX_ASSERTED: usize = 16;

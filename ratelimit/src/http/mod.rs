@@ -2,6 +2,7 @@
 
 mod auth;
 mod body;
+mod callers;
 mod error;
 mod handlers;
 mod json;
@@ -27,6 +28,7 @@ use tokengate_api::{
 
 pub use auth::{Asked, Token, check as check_token};
 pub use body::JsonBody;
+pub use callers::{Hosts, check as check_callers};
 pub use error::{ApiError, ErrorBody, method_not_allowed, not_found};
 pub use server::serve;
 
@@ -92,8 +94,9 @@ pub fn routes() -> Vec<Route<Api>> {
     ]
 }
 
-/// Serves [`routes`]. With a token, every call has to bring it.
-pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Router {
+/// Serves [`routes`]. With a token, every call has to bring it; without one, pages of other sites are all that is kept
+/// out.
+pub fn router(quota: Arc<Quota>, token: Option<Token>, hosts: Hosts, bounds: &Bounds) -> Router {
     let metrics = Arc::clone(&quota.telemetry().metrics);
     routed(routes())
         .fallback(not_found)
@@ -105,6 +108,7 @@ pub fn router(quota: Arc<Quota>, token: Option<Token>, bounds: &Bounds) -> Route
         ))
         // Further out: who has no token takes nobody's place.
         .layer(from_fn_with_state(Asked::on_all(token), check_token))
+        .layer(from_fn_with_state(hosts, check_callers))
         .layer(from_fn_with_state(metrics, refused::count))
         .with_state(Api { quota, bounds: *bounds })
 }

@@ -50,7 +50,7 @@ impl Counter for Balance {
     }
 
     fn gauge(&self) -> Gauge {
-        Gauge { used: self.0.spent, remaining: self.room(), reset_ms: 0 }
+        Gauge { used: self.0.spent, remaining: self.room(), held: 0, reset_ms: 0 }
     }
 
     fn keep_ms(&self) -> Option<u64> {

@@ -1,14 +1,32 @@
+use std::ops::RangeInclusive;
+
 use tokengate_api::ReservationId;
 
 use super::balance::{Account, Balance};
 use super::calendar_window::CalendarWindow;
 use super::concurrency::{Concurrency, Leases};
 use super::fixed_window::{FixedWindow, Window};
+use super::holds::{Holds, Life, place};
 use super::sliding_window::{Ring, SlidingWindow};
 use super::token_bucket::{Level, TokenBucket};
 use super::{Algorithm, MAX_AMOUNT};
 
 /// What is kept of one bucket between two looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketState {
+    pub counted: State,
+    /// What open holds take of it.
+    pub holds: Holds,
+}
+
+impl From<State> for BucketState {
+    /// Nothing is held.
+    fn from(counted: State) -> Self {
+        Self { counted, holds: Holds::default() }
+    }
+}
+
+/// What is counted, by algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     FixedWindow(Window),
@@ -42,6 +60,26 @@ pub enum Mark {
     None,
 }
 
+impl Mark {
+    fn era(&self) -> u64 {
+        match *self {
+            Self::Window { start_ms } => start_ms,
+            Self::Level { generation, .. } => generation,
+            Self::SubWindow { .. } | Self::None => 0,
+        }
+    }
+}
+
+impl State {
+    fn era(&self) -> u64 {
+        match self {
+            Self::FixedWindow(window) | Self::CalendarWindow(window) => window.start_ms,
+            Self::TokenBucket(level) => level.generation,
+            Self::SlidingWindow(_) | Self::Concurrency(_) | Self::Balance(_) => 0,
+        }
+    }
+}
+
 /// When an amount fits if nothing else changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -64,6 +102,8 @@ pub struct Gauge {
     pub used: u64,
     /// What still fits; below 0 by the debt.
     pub remaining: i64,
+    /// The part of `used` that open holds take: settles may give some of it back.
+    pub held: u64,
     /// Until the bucket is whole again; 0 when it is, or when time does not help.
     pub reset_ms: u64,
 }
@@ -107,6 +147,14 @@ pub(super) trait Counter {
     /// How long the state matters; nothing when it does for ever.
     fn keep_ms(&self) -> Option<u64>;
     fn state(&self) -> State;
+    /// Which run of the state this is: what was held in another one is not given back.
+    fn era(&self) -> u64 {
+        0
+    }
+    /// The places that holds can be given back to.
+    fn places(&self) -> RangeInclusive<u64> {
+        0..=u64::MAX
+    }
     /// The state was ahead of this moment and was brought back to it.
     fn went_back(&self) -> bool {
         false
@@ -115,7 +163,10 @@ pub(super) trait Counter {
 
 /// A bucket at one moment.
 #[derive(Debug)]
-pub struct Bucket(Kind);
+pub struct Bucket {
+    kind: Kind,
+    holds: Holds,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -132,7 +183,7 @@ impl Bucket {
     pub fn open(
         algorithm: Algorithm,
         limit: u64,
-        stored: Option<&State>,
+        stored: Option<&BucketState>,
         now_ms: u64,
     ) -> Result<Self, Unusable> {
         Self::open_at(algorithm, limit, stored, now_ms, false)
@@ -143,7 +194,7 @@ impl Bucket {
     pub fn open_to_correct(
         algorithm: Algorithm,
         limit: u64,
-        stored: Option<&State>,
+        stored: Option<&BucketState>,
         now_ms: u64,
     ) -> Result<Self, Unusable> {
         Self::open_at(algorithm, limit, stored, now_ms, true)
@@ -152,11 +203,11 @@ impl Bucket {
     fn open_at(
         algorithm: Algorithm,
         limit: u64,
-        stored: Option<&State>,
+        stored: Option<&BucketState>,
         now_ms: u64,
         outside: bool,
     ) -> Result<Self, Unusable> {
-        let kind = match (algorithm, stored) {
+        let kind = match (algorithm, stored.map(|stored| &stored.counted)) {
             (Algorithm::FixedWindow { length_ms }, None) => {
                 Kind::FixedWindow(FixedWindow::open(length_ms, limit, None, now_ms))
             }
@@ -197,12 +248,24 @@ impl Bucket {
         };
         match &kind {
             Kind::CalendarWindow(window) if !outside && window.outside() => Err(Unusable::Boundary),
-            _ => Ok(Self(kind)),
+            _ => Ok(Self { kind, holds: Holds::default() }.holding(stored, now_ms)),
         }
     }
 
+    /// With the holds that can still be given back.
+    fn holding(mut self, stored: Option<&BucketState>, now_ms: u64) -> Self {
+        if let Some(BucketState { counted, holds }) = stored
+            && !holds.0.is_empty()
+            && counted.era() == self.counter().era()
+        {
+            self.holds = holds.clone();
+            self.holds.keep(now_ms, &self.counter().places());
+        }
+        self
+    }
+
     fn counter(&self) -> &dyn Counter {
-        match &self.0 {
+        match &self.kind {
             Kind::FixedWindow(counter) => counter,
             Kind::CalendarWindow(counter) => counter,
             Kind::SlidingWindow(counter) => counter,
@@ -213,7 +276,7 @@ impl Bucket {
     }
 
     fn counter_mut(&mut self) -> &mut dyn Counter {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::FixedWindow(counter) => counter,
             Kind::CalendarWindow(counter) => counter,
             Kind::SlidingWindow(counter) => counter,
@@ -237,9 +300,29 @@ impl Bucket {
         self.counter_mut().charge(id, amount)
     }
 
+    /// Charges what a settle may give back, and remembers that it is held.
+    pub fn hold(&mut self, id: &ReservationId, amount: u64, life: Life) -> Mark {
+        let mark = self.charge(id, amount);
+        if !matches!(self.kind, Kind::Concurrency(_)) {
+            self.holds.add(place(&mark, life.reserved_at_ms), amount, life.lapses_at_ms);
+        }
+        mark
+    }
+
+    /// So much of a hold is no longer held, whatever is given back of it.
+    pub fn release(&mut self, mark: &Mark, held: u64, place: u64) {
+        if held > 0 && mark.era() == self.counter().era() {
+            self.holds.take_off(place, held);
+        }
+    }
+
     /// Gives back what a charge has taken, to its own window or to nowhere.
     pub fn refund(&mut self, id: &ReservationId, mark: &Mark, amount: u64) {
+        let era = self.counter().era();
         self.counter_mut().refund(id, mark, amount);
+        if self.counter().era() != era {
+            self.holds = Holds::default();
+        }
     }
 
     /// Adds what was used beyond the hold, to the window of now.
@@ -258,13 +341,17 @@ impl Bucket {
     }
 
     pub fn gauge(&self) -> Gauge {
-        self.counter().gauge()
+        let gauge = self.counter().gauge();
+        match self.kind {
+            Kind::Concurrency(_) => Gauge { held: gauge.used, ..gauge },
+            _ => Gauge { held: self.holds.sum().min(gauge.used), ..gauge },
+        }
     }
 
     /// Keeps the slot of a reservation for another lease, or takes a new one if the old one has ended. Whether
     /// there was room for it; always for anything but [`Algorithm::Concurrency`].
     pub fn renew(&mut self, id: &ReservationId, force: bool) -> bool {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Concurrency(counter) => counter.renew(id, force),
             _ => true,
         }
@@ -275,8 +362,8 @@ impl Bucket {
         self.counter().keep_ms()
     }
 
-    pub fn state(&self) -> State {
-        self.counter().state()
+    pub fn state(&self) -> BucketState {
+        BucketState { counted: self.counter().state(), holds: self.holds.clone() }
     }
 
     /// The clock has gone back, and the state with it: it has to be kept even where nothing is charged, or it
@@ -303,5 +390,6 @@ pub(super) fn ceil_div(part: u64, whole: u64) -> u64 {
 
 /// `used` of a limit, for people.
 pub(super) fn gauge_of(used: u64, limit: u64, reset_ms: u64) -> Gauge {
-    Gauge { used, remaining: signed(limit) - signed(used), reset_ms: if used == 0 { 0 } else { reset_ms } }
+    let reset_ms = if used == 0 { 0 } else { reset_ms };
+    Gauge { used, remaining: signed(limit) - signed(used), held: 0, reset_ms }
 }

@@ -99,6 +99,10 @@ impl Counter for CalendarWindow {
         State::CalendarWindow(self.window.unwrap_or(Window { start_ms: 0, used: 0 }))
     }
 
+    fn era(&self) -> u64 {
+        self.window.map_or(0, |window| window.start_ms)
+    }
+
     fn went_back(&self) -> bool {
         self.went_back
     }

@@ -99,6 +99,10 @@ impl Counter for FixedWindow {
         State::FixedWindow(self.window)
     }
 
+    fn era(&self) -> u64 {
+        self.window.start_ms
+    }
+
     fn went_back(&self) -> bool {
         self.went_back
     }

@@ -8,6 +8,7 @@ mod bucket;
 mod calendar_window;
 mod concurrency;
 pub mod fixed_window;
+mod holds;
 mod rates;
 mod sliding_window;
 mod token_bucket;
@@ -16,8 +17,9 @@ mod token_bucket;
 pub(crate) mod tests;
 
 pub use balance::Account;
-pub use bucket::{Bucket, Gauge, Mark, State, Unusable, Wait};
+pub use bucket::{Bucket, BucketState, Gauge, Mark, State, Unusable, Wait};
 pub use concurrency::Leases;
+pub use holds::{Holds, Life, Portion, place};
 pub use rates::Rates;
 pub use sliding_window::Ring;
 pub use token_bucket::{Interval as LevelInterval, Level};

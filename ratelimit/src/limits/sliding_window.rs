@@ -4,6 +4,7 @@
 //! sub-window more: never above the limit in any window, by the times of the reserves.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use tokengate_api::ReservationId;
 
@@ -143,5 +144,9 @@ impl Counter for SlidingWindow {
 
     fn state(&self) -> State {
         State::SlidingWindow(self.ring.clone())
+    }
+
+    fn places(&self) -> RangeInclusive<u64> {
+        self.ring.head.saturating_sub(self.ring.sub_windows())..=self.ring.head
     }
 }

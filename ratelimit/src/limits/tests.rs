@@ -24,7 +24,7 @@ fn id(number: u64) -> ReservationId {
 struct Sim {
     algorithm: Algorithm,
     limit: u64,
-    state: Option<State>,
+    state: Option<BucketState>,
     now: u64,
 }
 

@@ -8,6 +8,7 @@
 //! refunded ones, and never by more than those had taken.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use tokengate_api::ReservationId;
 
@@ -178,12 +179,17 @@ impl Level {
         amount.saturating_mul(self.den).min(MAX_AMOUNT)
     }
 
+    /// Number of the oldest interval that is remembered.
+    fn oldest(&self) -> u64 {
+        self.interval.saturating_sub((self.intervals.len() as u64).saturating_sub(1))
+    }
+
     /// The most that a refund can be worth to a hold.
     fn headroom(&self, mark: &Mark) -> Option<(usize, i64)> {
         let Mark::Level { generation, interval, at_ms, level, before, early, own } = *mark else {
             return None;
         };
-        let oldest = self.interval.saturating_sub((self.intervals.len() as u64).saturating_sub(1));
+        let oldest = self.oldest();
         if generation != self.generation || interval > self.interval {
             return None;
         }
@@ -269,6 +275,7 @@ impl Counter for TokenBucket {
         Gauge {
             used: ceil_div(missing, self.level.den),
             remaining: self.room(),
+            held: 0,
             reset_ms: ceil_div(missing, self.level.num),
         }
     }
@@ -279,6 +286,18 @@ impl Counter for TokenBucket {
 
     fn state(&self) -> State {
         State::TokenBucket(self.level.clone())
+    }
+
+    fn era(&self) -> u64 {
+        self.level.generation
+    }
+
+    /// Since the bucket was full, a hold has had all its headroom.
+    fn places(&self) -> RangeInclusive<u64> {
+        if self.level.level == self.level.full() {
+            return RangeInclusive::new(1, 0);
+        }
+        self.level.oldest()..=self.level.interval
     }
 
     fn went_back(&self) -> bool {

@@ -53,6 +53,8 @@ label_values! {
         TooLarge => "too_large",
         /// It cannot be understood.
         Malformed => "malformed",
+        /// A web page sent it, or it was sent to another host's name.
+        Foreign => "foreign",
         /// It has not brought the token.
         Unauthorized => "unauthorized",
     }

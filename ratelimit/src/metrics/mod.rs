@@ -11,6 +11,7 @@ mod timed_store;
 mod tests;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::metrics::counter::Counter;
@@ -45,6 +46,7 @@ pub struct Metrics {
     used_of_held: Histogram,
     lapsed_holds: Counter,
     lapsed_tokens: Counter,
+    unreadable: Counter,
     store_seconds: Histograms<StoreLabels>,
     calls_in_flight: Gauge,
     refused_calls: Family<RefusedCallLabels, Counter>,
@@ -54,6 +56,7 @@ pub struct Metrics {
     events: Family<EventLabels, Counter>,
     events_pending: Gauge,
     store_wiped: Counter,
+    store_clock_ahead: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -143,6 +146,11 @@ impl Metrics {
         self.lapsed_tokens.inc_by(tokens);
     }
 
+    /// A settle passed over so much that cannot be read.
+    pub fn unreadable(&self, count: usize) {
+        self.unreadable.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// A call to the store took so many seconds.
     pub fn store_call(&self, call: StoreCall, outcome: StoreOutcome, seconds: f64) {
         self.store_seconds.get_or_create(&StoreLabels { call, outcome }).observe(seconds);
@@ -182,6 +190,11 @@ impl Metrics {
     /// Usage events that no sink has taken yet.
     pub fn events_pending(&self) -> &Gauge {
         &self.events_pending
+    }
+
+    /// The store's clock is ahead of this machine's, or behind where it is negative.
+    pub fn store_clock_ahead(&self, ms: i64) {
+        self.store_clock_ahead.set(ms as f64 / 1000.0);
     }
 
     /// The store had been emptied behind our back.

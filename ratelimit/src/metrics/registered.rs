@@ -32,6 +32,7 @@ impl Default for Metrics {
             used_of_held: Histogram::new(USED_OF_HELD),
             lapsed_holds: Counter::default(),
             lapsed_tokens: Counter::default(),
+            unreadable: Counter::default(),
             store_seconds: Family::new_with_constructor(|| Histogram::new(STORE_SECONDS)),
             calls_in_flight: Gauge::default(),
             refused_calls: Family::default(),
@@ -41,6 +42,7 @@ impl Default for Metrics {
             events: Family::default(),
             events_pending: Gauge::default(),
             store_wiped: Counter::default(),
+            store_clock_ahead: Gauge::default(),
             registry: Registry::default(),
         };
         let build = Family::<BuildLabels, Gauge>::default();
@@ -102,6 +104,11 @@ impl Default for Metrics {
             "Tokens of holds that nobody settled in time",
             metrics.lapsed_tokens.clone(),
         );
+        all.register(
+            "unreadable_state",
+            "Buckets and other state that a settle passed over because it cannot be read; what is in it stays charged",
+            metrics.unreadable.clone(),
+        );
         all.register_with_unit(
             "store_call",
             "How long calls to the store took",
@@ -131,6 +138,12 @@ impl Default for Metrics {
             "store_wiped",
             "How often the store had lost everything it was told before",
             metrics.store_wiped.clone(),
+        );
+        all.register_with_unit(
+            "store_clock_ahead",
+            "By how much the store's clock is ahead of this machine's, negative where it is behind",
+            Unit::Seconds,
+            metrics.store_clock_ahead.clone(),
         );
         let metrics = Self { registry, ..metrics };
         metrics.begin_at_zero();

@@ -32,7 +32,7 @@ async fn scraped_text(server: &Server) -> String {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = hyper::Request::get("/metrics").header("host", "q").body(String::new()).unwrap();
+    let request = hyper::Request::get("/metrics").header("host", "localhost").body(String::new()).unwrap();
     let response = sender.send_request(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use tokengate_api::ModelInfo;
+use tokengate_api::{MissingOutputLimit, ModelInfo};
 
 use super::estimate::{Assumed, default_output, estimate};
 use super::{At, Count, Limit, Mode, OnStoreFailure, Plan, Policy, WhenTight};
@@ -57,6 +57,9 @@ impl Policy {
         if !self.limits.iter().any(|limit| limited(&limit)) {
             warn(format!("no enforcing limit applies to the plan `{name}`: it is not limited"));
         }
+        if let Some(message) = self.passable(name, plan) {
+            warn(message);
+        }
         if let WhenTight::Clamp { min_tokens } = plan.when_tight {
             for model in self.models_of(plan) {
                 if model.max_output_tokens.is_some_and(|max| max < min_tokens) {
@@ -68,6 +71,45 @@ impl Policy {
                 }
             }
         }
+    }
+
+    /// Limits that requests without an output limit can pass, for they may produce more than they hold. A plan that
+    /// clamps is no different: what fits whole is not lowered, and then no limit is written.
+    fn passable(&self, name: &str, plan: &Plan) -> Option<String> {
+        let unbounded = |model: &&ModelInfo| {
+            let held = default_output(model).unwrap_or(u64::MAX);
+            model.output_limit.missing == MissingOutputLimit::HoldDefault
+                && model.max_output_tokens.is_none_or(|most| held < most)
+        };
+        let models: Vec<_> = self.models_of(plan).filter(unbounded).collect();
+        let applies = |limit: &Limit| {
+            let to_tenants = || limit.amounts.by_tenant.iter().filter(|(_, amount)| amount.is_some());
+            limit.amounts.by_plan.contains_key(name)
+                || to_tenants().any(|(tenant, _)| {
+                    self.keys.plans_of(tenant, &self.plans).into_iter().any(|plan| plan == name)
+                })
+        };
+        let by_output = |limit: &Limit| {
+            models.iter().any(|model| limit.hold_rates(model, None, 1, 1).dearest_output() > 0)
+        };
+        let passed = |limit: &&Limit| limit.enforces() && applies(limit) && by_output(limit);
+        let limits: Vec<_> =
+            self.limits.iter().filter(passed).map(|limit| format!("`{}`", limit.name)).collect();
+        let (first, others) = models.split_first()?;
+        if limits.is_empty() {
+            return None;
+        }
+        let more =
+            if others.is_empty() { String::new() } else { format!(" and {} other models", others.len()) };
+        let most = first.max_output_tokens.map_or("any number".to_owned(), |most| most.to_string());
+        Some(format!(
+            "plan `{name}` can pass {}: a request to `{}`{more} without an output limit holds {} output tokens and may \
+             produce {most} (output_limit.missing: hold_default); write_default, hold_max or refuse rule that out, as do \
+             filters with `overrun: stop`",
+            limits.join(", "),
+            first.name,
+            default_output(first).unwrap_or_default(),
+        ))
     }
 
     fn of_limit(&self, limit: &Limit, warnings: &mut Vec<Warning>) {

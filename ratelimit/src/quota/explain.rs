@@ -23,10 +23,12 @@ pub struct Explanation {
     pub plan: String,
     pub model: Option<String>,
     pub limits: Vec<ExplainedLimit>,
-    /// Reservations of this tenant and model that are not settled yet.
+    /// Reservations of this model that are not settled yet, among the tenant's 1,000 oldest.
     pub open_holds: u64,
     /// Tokens held by them.
     pub open_tokens: u64,
+    /// Reservations of this tenant that are not settled yet, whatever the model.
+    pub all_open_holds: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -42,6 +44,8 @@ pub struct ExplainedLimit {
     /// requests under way.
     pub used: u64,
     pub remaining: u64,
+    /// The part of `used` that open holds take; null for requests, which stay counted.
+    pub held: Option<u64>,
     /// Until all of it is free again if nothing else comes: the end of the window, a full bucket, the last lease. 0
     /// where time does not help.
     pub reset_ms: u64,
@@ -126,6 +130,7 @@ impl Quota {
             },
             used: gauge.used,
             remaining: gauge.left(),
+            held: (row.limit.count.metric() != Metric::Requests).then_some(gauge.held),
             reset_ms: gauge.reset_ms,
             window_ms: row.limit.shape.window_ms().unwrap_or(0),
             shadow: !row.limit.enforces(),
@@ -144,6 +149,7 @@ impl Quota {
             limits: rows.iter().zip(&state.gauges).map(explained).collect(),
             open_holds: state.open_holds,
             open_tokens: state.open_tokens,
+            all_open_holds: state.all_open_holds,
         })
     }
 }

@@ -4,17 +4,20 @@ use tokengate_api::{Decision, Grant, LimitState, Metric, Reason, ReserveRequest,
 use tracing::{debug, warn};
 
 use super::Quota;
-use crate::limits::{Algorithm, Wait};
+use crate::limits::{Algorithm, Gauge, Wait};
 use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::request_plan::{Denied, Label, RequestPlan, plan_refusal, plan_request};
 use crate::store::{
-    Answered, Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict,
+    Answered, Charge, Closing, Hold, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict,
 };
 use crate::subject::Overridden;
 
 /// The longest a filter can make a reserve wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// When it is worth a try where open holds alone are in the way.
+const SETTLED_MS: u64 = 1_000;
 
 static NO_DECISION: Quiet = Quiet::new();
 static UNCOUNTED: Quiet = Quiet::new();
@@ -191,50 +194,83 @@ struct Refusal {
     estimated: bool,
 }
 
-/// What can never fit comes first, then what only a top-up or another billing period helps, then the longest
-/// wait. The time is when all of them fit.
+/// A limit that has refused, and when it would not.
+struct Failing<'a> {
+    charge: &'a Charge,
+    label: &'a Label,
+    wait: Wait,
+    /// Without what open holds take it would have admitted.
+    by_holds: bool,
+}
+
+impl<'a> Failing<'a> {
+    fn of(hold: &Hold, charge: &'a Charge, label: &'a Label, standing: &Standing) -> Self {
+        let least = hold.least_amount(charge);
+        let fits = |room: i64| i64::try_from(least).is_ok_and(|least| least <= room);
+        let gauge = standing.gauge;
+        let without_holds = gauge.remaining.saturating_add(i64::try_from(gauge.held).unwrap_or(i64::MAX));
+        let by_holds = gauge.held > 0 && fits(without_holds);
+        let wait = match standing.wait {
+            // It comes in time by itself, or is an estimate already.
+            wait @ (Wait::No | Wait::Ms(..=SETTLED_MS) | Wait::Estimate(_)) => wait,
+            // Nobody knows when they are settled, but it is not a matter of windows.
+            _ if by_holds => Wait::Estimate(SETTLED_MS),
+            // The whole never fits, but less output would be granted: at the latest when all is free.
+            Wait::Never if least < hold.amount(charge, hold.output_tokens) && least <= charge.meter.limit => {
+                Wait::Estimate(gauge.reset_ms)
+            }
+            wait => wait,
+        };
+        let wait = with_override(wait, least, &gauge, label.overridden);
+        Self { charge, label, wait, by_holds }
+    }
+
+    /// What can never fit comes first, then what only a top-up or another billing period helps, then the longest wait.
+    fn rank(&self) -> (u8, u64) {
+        let algorithm = self.charge.meter.algorithm;
+        let period = matches!(algorithm, Algorithm::Balance | Algorithm::CalendarWindow { .. });
+        match self.wait {
+            Wait::Never => (2, 0),
+            wait => (u8::from(period && !self.by_holds), wait_ms(wait).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// The time is when all limits fit.
 fn refusal(plan: &RequestPlan, reserved: &Reserved) -> Option<Refusal> {
     let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.limits);
     let failing: Vec<_> = charges
         .filter(|((charge, _), standing)| standing.would_deny && !charge.shadow)
-        .map(|((charge, label), standing)| (charge, label, wait_of(plan, charge, label, standing)))
+        .map(|((charge, label), standing)| Failing::of(&plan.hold, charge, label, standing))
         .collect();
-    let rank = |(charge, _, wait): &&(&Charge, &Label, Wait)| {
-        let period = matches!(charge.meter.algorithm, Algorithm::Balance | Algorithm::CalendarWindow { .. });
-        match *wait {
-            Wait::Never => (2, 0),
-            wait => (u8::from(period), wait_ms(wait).unwrap_or(u64::MAX)),
-        }
-    };
     // The first of equals, as they stand in the policy.
-    let (charge, label, wait) = failing.iter().rev().max_by_key(rank)?;
-    let waits = failing.iter().map(|(_, _, wait)| wait_ms(*wait));
-    let estimated = failing.iter().any(|(_, _, wait)| matches!(wait, Wait::Estimate(_)));
+    let first = failing.iter().rev().max_by_key(|one| one.rank())?;
+    let waits = failing.iter().map(|one| wait_ms(one.wait));
+    let estimated = failing.iter().any(|one| matches!(one.wait, Wait::Estimate(_)));
     let retry_after_ms = waits.collect::<Option<Vec<_>>>().and_then(|waits| waits.into_iter().max());
-    let never = *wait == Wait::Never;
+    let never = first.wait == Wait::Never;
     Some(Refusal {
-        reason: if never { Reason::RequestExceedsLimit } else { reason(charge, label) },
-        by: label.name.clone(),
+        reason: if never { Reason::RequestExceedsLimit } else { reason(first.charge, first.label) },
+        by: first.label.name.clone(),
         retry_after_ms,
         estimated: estimated && retry_after_ms.is_some(),
     })
 }
 
-/// When a charge fits. Where an override ends before that, what the policy admits decides from then on.
-fn wait_of(plan: &RequestPlan, charge: &Charge, label: &Label, standing: &Standing) -> Wait {
-    let Some(Overridden { ends_in_ms, then }) = label.overridden else { return standing.wait };
-    match standing.wait {
-        Wait::Ms(ms) if ms <= ends_in_ms => return standing.wait,
+/// Where an override ends before that time, what the policy admits decides from then on.
+fn with_override(wait: Wait, least: u64, gauge: &Gauge, overridden: Option<Overridden>) -> Wait {
+    let Some(Overridden { ends_in_ms, then }) = overridden else { return wait };
+    match wait {
+        Wait::Ms(ms) if ms <= ends_in_ms => return wait,
         Wait::Ms(_) | Wait::Never => {}
-        Wait::No | Wait::Estimate(_) | Wait::Unknown => return standing.wait,
+        Wait::No | Wait::Estimate(_) | Wait::Unknown => return wait,
     }
-    let amount = plan.hold.amount(charge, plan.hold.output_tokens);
-    if amount > then {
+    if least > then {
         Wait::Never
-    } else if standing.gauge.used.saturating_add(amount) <= then {
+    } else if gauge.used.saturating_add(least) <= then {
         Wait::Ms(ends_in_ms)
     } else {
-        Wait::Ms(ends_in_ms.max(standing.gauge.reset_ms))
+        Wait::Ms(ends_in_ms.max(gauge.reset_ms))
     }
 }
 
@@ -265,7 +301,7 @@ fn limit_states(plan: &RequestPlan, reserved: &Reserved) -> Vec<LimitState> {
         metric: label.metric,
         limit: shown_limit(charge, standing),
         remaining: standing.gauge.left(),
-        held: None,
+        held: (label.metric != Metric::Requests).then_some(standing.gauge.held),
         reset_ms: standing.gauge.reset_ms,
         window_ms: label.window_ms,
         plan: Some(plan.identity.plan.clone()),

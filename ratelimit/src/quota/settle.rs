@@ -1,4 +1,4 @@
-use tokengate_api::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, model_name};
+use tokengate_api::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, Usage, model_name};
 use tracing::{debug, warn};
 
 use super::{Quota, STORE_TIME};
@@ -55,7 +55,7 @@ impl Quota {
                     if let Some(unsaid) = UNREADABLE.say() {
                         warn!(id = %item.id, %error, unsaid, "a settle found no usable state: the hold stays charged");
                     }
-                    Settled::Unknown.into()
+                    Closed { unreadable: 1, ..Settled::Unknown.into() }
                 }
                 Err(error) => {
                     failed = Some(error);
@@ -63,6 +63,14 @@ impl Quota {
                 }
             };
             let settled = closed.settled;
+            self.telemetry.metrics.unreadable(closed.unreadable);
+            if closed.unreadable > 0
+                && settled != Settled::Unknown
+                && let Some(unsaid) = UNREADABLE.say()
+            {
+                let unreadable = closed.unreadable;
+                warn!(id = %item.id, unreadable, unsaid, "a settle passed over what it could not read");
+            }
             if matches!(settled, Settled::Late | Settled::Unknown) {
                 let tokens = item.usage.as_ref().map_or(0, |usage| usage.total());
                 if let Some(unsaid) = CHANGED_NOTHING.say() {
@@ -172,20 +180,23 @@ fn would_hold(plan: &RequestPlan, closing: Closing, answered: &Answered) -> Held
     }
 }
 
-/// What a request costs that was let through without a hold. A release owes nothing.
+/// What a request costs that was let through without a hold. A release owes the request itself, if it was sent.
 fn bookings(plan: &RequestPlan, closing: Closing, answered: &Answered) -> Option<Vec<Booking>> {
     let hold = &plan.hold;
+    let used =
+        |charge: &Charge, usage: &Usage| hold.alternatives.of_usage(&charge.counted(), usage, answered);
     let booking = |charge: &Charge| {
         let amount = match closing {
-            Closing::Used(usage) => hold.alternatives.of_usage(&charge.counted(), &usage, answered),
-            _ if hold.alternatives.is_anothers(charge.model, answered) => 0,
-            _ => hold.amount(charge, hold.output_tokens),
+            Closing::Used(usage) => used(charge, &usage),
+            Closing::Released { .. } => used(charge, &Usage::default()),
+            Closing::Held if hold.alternatives.is_anothers(charge.model, answered) => 0,
+            Closing::Held => hold.amount(charge, hold.output_tokens),
         };
         Booking { meter: charge.meter, amount }
     };
     match closing {
-        Closing::Released { .. } => None,
-        Closing::Held | Closing::Used(_) => Some(hold.charges.iter().map(booking).collect()),
+        Closing::Released { sent: false } => None,
+        _ => Some(hold.charges.iter().map(booking).filter(|booking| booking.amount > 0).collect()),
     }
 }
 

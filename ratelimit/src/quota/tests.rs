@@ -149,6 +149,7 @@ async fn a_refusal_names_the_limit_and_the_longest_wait() {
     // Both the minute's and the day's tokens are short: the day's wait is the longer one.
     service.clock.set(T0 + 60_000);
     service.quota.reserve(&request(4, 0, Some(95))).await;
+    service.settle(item(4, Outcome::Used, Some(95))).await;
     let refused = service.quota.reserve(&request(5, 0, Some(60))).await;
     assert_eq!(refused.reason, Some(Reason::TpmLimitExceeded));
     assert_eq!(refused.refused_by.as_deref(), Some("day"));
@@ -196,7 +197,8 @@ async fn what_was_let_through_without_a_hold_is_booked() {
     for (outcome, output, status, rpm, tpm) in [
         (Outcome::Used, Some(7), SettleStatus::Booked, 1, 7),
         (Outcome::Held, None, SettleStatus::Booked, 1, 30),
-        (Outcome::Released, None, SettleStatus::Unknown, 0, 0),
+        // It was sent: the request counts.
+        (Outcome::Released, None, SettleStatus::Booked, 1, 0),
     ] {
         let service = service();
         assert_eq!(service.settle(item(1, outcome, output)).await, status);
@@ -382,7 +384,7 @@ async fn a_store_that_fails_refuses_and_the_release_is_queued() {
         lease: true,
     };
     assert!(quota.extend(&[extend]).await.is_err());
-    assert!(!quota.ready().await);
+    assert!(quota.ready().await.is_err());
 }
 
 /// When no record can be there any more, there is nothing to release.

@@ -1,6 +1,7 @@
 //! Whether a request is admitted, and with how much output, from the room in its buckets. The reserve script
 //! decides in the same way.
 
+use super::record::Record;
 use super::{Charge, Hold};
 use crate::limits::MAX_AMOUNT;
 
@@ -42,6 +43,29 @@ pub fn decide(hold: &Hold, rooms: &[i64]) -> Option<Granted> {
     let output_tokens = per_choice.saturating_mul(choices);
     let enough = per_choice >= clamp.min_output_tokens.max(1);
     enough.then_some(Granted { grant: Some(per_choice), output_tokens })
+}
+
+/// Whether the record can be the answer to this request: a repeat of the one that has made it. Less may be held than
+/// is asked for where it was clamped, and more where it was extended. The reserve script compares in the same way.
+pub fn same_request(record: &Record, hold: &Hold) -> bool {
+    if record.identity != hold.identity {
+        return false;
+    }
+    // A refused request holds nothing, whatever it was; and format 1 says no more.
+    if hold.refuse || record.plan.is_none() {
+        return true;
+    }
+    if record.model != hold.model || record.prompt_tokens != hold.prompt_tokens {
+        return false;
+    }
+    if record.grant == hold.grant && record.output_tokens >= hold.output_tokens {
+        return true;
+    }
+    let clamp = hold.clamp.filter(|_| clampable(hold));
+    let (Some(clamp), Some(granted)) = (clamp, record.grant) else { return false };
+    granted >= clamp.min_output_tokens
+        && granted.saturating_mul(hold.choices.max(1).into()) <= record.output_tokens
+        && hold.grant.is_none_or(|wanted| granted <= wanted)
 }
 
 /// Whether scripts, whose numbers are doubles, can work out less than the whole.

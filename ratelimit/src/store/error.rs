@@ -11,6 +11,8 @@ pub enum StoreError {
     Unreachable(String),
     #[error("the store refused the command: {0}")]
     Refused(String),
+    #[error("the store is a {0}, which nothing can be counted on")]
+    Unfit(&'static str),
     #[error("the store's clock and this machine's differ by more than {} s", MAX_CLOCK_DIFFERENCE.as_secs())]
     Clock,
     #[error("the store holds something this version cannot read")]

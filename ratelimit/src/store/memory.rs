@@ -15,13 +15,13 @@ use super::record::{Entry, Record};
 use super::settlement::Stored;
 use super::{
     AMENDMENT_LIFE, Amended, Amendment, BucketId, Change, Charge, Closed, Correction, Explained, Extended,
-    Extension, Hold, KeptEvent, LapsedHold, Lifetimes, Meter, OpenHold, OpenHolds, Reserved, Settlement,
-    Standing, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
+    Extension, Hold, KeptEvent, LapsedHold, Lifetimes, MOST_LOOKED_AT, Meter, OpenHold, OpenHolds, Reserved,
+    Settlement, Standing, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
 };
 use state::{Key, State};
 
 use crate::clock::Clock;
-use crate::limits::{Account, Algorithm, Bucket, State as BucketState, Wait};
+use crate::limits::{Algorithm, Bucket, BucketState, Life, Rates, State as Counted, Wait};
 use crate::tag::Tag;
 
 pub struct MemoryStore {
@@ -104,6 +104,8 @@ impl Store for MemoryStore {
         let rooms: Vec<_> = weighed.iter().map(|weighed| weighed.bucket.room()).collect();
         let granted = decide(hold, &rooms);
         let output_tokens = granted.map_or(hold.output_tokens, |granted| granted.output_tokens);
+        let lapses_at_ms = now.saturating_add(ms(self.lifetimes.record));
+        let life = Life { reserved_at_ms: now, lapses_at_ms };
         let mut entries = Vec::with_capacity(weighed.len());
         for Weighed { charge, bucket, amount, fits, wait } in &mut weighed {
             *amount = hold.amount(charge, output_tokens);
@@ -115,7 +117,10 @@ impl Store for MemoryStore {
                     *wait = bucket.wait(*amount);
                 }
             } else if granted.is_some() && *fits {
-                let mark = bucket.charge(&hold.id, *amount);
+                let mark = match charge.rates {
+                    Rates::REQUESTS => bucket.charge(&hold.id, *amount),
+                    _ => bucket.hold(&hold.id, *amount, life),
+                };
                 let Charge { meter, rates, shadow, priced, model, .. } = **charge;
                 entries.push(Entry { meter, rates, shadow, priced, model, amount: *amount, mark });
             } else if granted.is_some() || !bucket.went_back() {
@@ -188,27 +193,24 @@ impl Store for MemoryStore {
         let state = self.lock();
         let gauge = |meter: &Meter| Ok::<_, StoreError>(state.open(account, meter, now)?.gauge());
         let gauges = meters.iter().map(gauge).collect::<Result<_, _>>()?;
-        let mut explained = Explained { now_ms: now, gauges, open_holds: 0, open_tokens: 0 };
-        for ((owner, _), kept) in &state.records {
-            if let Stored::Open(record) = &kept.value
-                && *owner == account
-                && record.model == model
-                && kept.until_ms > now
-            {
-                explained.open_holds += 1;
-                explained.open_tokens = explained.open_tokens.saturating_add(record.tokens());
+        let (mut open_holds, mut open_tokens) = (0, 0u64);
+        for (_, record, _) in state.open_records(account, now).take(MOST_LOOKED_AT) {
+            if record.model == model {
+                open_holds += 1;
+                open_tokens = open_tokens.saturating_add(record.tokens());
             }
         }
-        Ok(explained)
+        let all_open_holds = state.open_count(account, now);
+        Ok(Explained { now_ms: now, gauges, open_holds, open_tokens, all_open_holds })
     }
 
     async fn top_up(&self, top_up: &TopUp, _within: Duration) -> Result<ToppedUp, StoreError> {
         let mut state = self.lock();
         let now = self.clock.now_ms();
         let key = (top_up.bucket.home(top_up.account), top_up.bucket);
-        let account = match state.bucket(top_up.account, top_up.bucket, now) {
-            None => Account::default(),
-            Some(BucketState::Balance(account)) => *account,
+        let (account, holds) = match state.bucket(top_up.account, top_up.bucket, now) {
+            None => Default::default(),
+            Some(BucketState { counted: Counted::Balance(account), holds }) => (*account, holds.clone()),
             Some(_) => return Err(StoreError::Format),
         };
         match state.grants.get(&key).and_then(|grants| grants.get(&top_up.grant_id)) {
@@ -218,7 +220,8 @@ impl Store for MemoryStore {
         }
         let Some(topped_up) = account.topped_up(top_up.amount) else { return Ok(ToppedUp::TooMuch) };
         state.grants.entry(key).or_default().insert(top_up.grant_id.clone(), top_up.amount);
-        let bucket = Bucket::open(Algorithm::Balance, 0, Some(&BucketState::Balance(topped_up)), now)?;
+        let stored = BucketState { counted: Counted::Balance(topped_up), holds };
+        let bucket = Bucket::open(Algorithm::Balance, 0, Some(&stored), now)?;
         state.keep_bucket(top_up.account, top_up.bucket, &bucket, now);
         Ok(ToppedUp::Done(topped_up))
     }
@@ -238,21 +241,15 @@ impl Store for MemoryStore {
         _within: Duration,
     ) -> Result<OpenHolds, StoreError> {
         let now = self.clock.now_ms();
-        let mut oldest = Vec::new();
-        for ((owner, id), kept) in &self.lock().records {
-            if let Stored::Open(record) = &kept.value
-                && *owner == account
-                && kept.until_ms > now
-            {
-                let reserved_at_ms = kept.until_ms.saturating_sub(ms(self.lifetimes.record));
-                let (model, tokens) = (record.model, record.tokens());
-                oldest.push(OpenHold { id: id.clone(), model, tokens, reserved_at_ms });
-            }
-        }
-        oldest.sort_unstable_by(|a, b| (a.reserved_at_ms, &a.id).cmp(&(b.reserved_at_ms, &b.id)));
-        let total = oldest.len().try_into().unwrap_or(u64::MAX);
-        oldest.truncate(most);
-        Ok(OpenHolds { total, oldest })
+        let state = self.lock();
+        let hold = |(id, record, until_ms): (&ReservationId, &Record, u64)| OpenHold {
+            id: id.clone(),
+            model: record.model,
+            tokens: record.tokens(),
+            reserved_at_ms: until_ms.saturating_sub(ms(self.lifetimes.record)),
+        };
+        let oldest = state.open_records(account, now).take(most).map(hold).collect();
+        Ok(OpenHolds { total: state.open_count(account, now), oldest })
     }
 
     async fn amend(&self, amendment: &Amendment, _within: Duration) -> Result<Amended, StoreError> {

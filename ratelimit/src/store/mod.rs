@@ -125,6 +125,15 @@ impl Hold {
         self.prompt_tokens.saturating_add(self.output_tokens)
     }
 
+    /// The least with which a charge would admit: less than the whole where it may be clamped.
+    pub fn least_amount(&self, charge: &Charge) -> u64 {
+        let least = self
+            .clamp
+            .filter(|_| decision::clampable(self))
+            .map(|clamp| clamp.min_output_tokens.max(1).saturating_mul(self.choices.max(1).into()));
+        self.amount(charge, least.unwrap_or(u64::MAX).min(self.output_tokens))
+    }
+
     /// What a charge takes when the output is so large.
     pub fn amount(&self, charge: &Charge, output_tokens: u64) -> u64 {
         charge.rates.of_hold(self.prompt_tokens, output_tokens)
@@ -283,6 +292,8 @@ pub struct Closed {
     pub held: Option<HeldRecord>,
     /// The usage event of it, if there is one: kept until [`Store::delivered`], where the store outlives us.
     pub event: Option<String>,
+    /// So much of what is stored could not be read, and was left as it is.
+    pub unreadable: usize,
 }
 
 /// What the record of a reservation said of it, before a settle replaced it.
@@ -313,9 +324,15 @@ pub struct Explained {
     pub now_ms: u64,
     /// One per meter, in the same order.
     pub gauges: Vec<Gauge>,
+    /// Of the model, among the oldest [`MOST_LOOKED_AT`] of the account.
     pub open_holds: u64,
     pub open_tokens: u64,
+    /// Of the account, whatever the model.
+    pub all_open_holds: u64,
 }
+
+/// An account may have more open holds than can be read while everybody waits.
+pub const MOST_LOOKED_AT: usize = 1_000;
 
 /// One place that keeps counts. `within` bounds a call as a whole; when it is over the answer is
 /// [`StoreError::Timeout`] and the call may still take effect.
@@ -374,6 +391,6 @@ pub trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Whether the store answers at all.
+    /// Whether a reserve could be decided. A store that is full passes: it still settles. Changes nothing.
     async fn ping(&self, within: Duration) -> Result<(), StoreError>;
 }

@@ -137,6 +137,12 @@ pub fn can_grow(record: &[u8]) -> bool {
 }
 
 impl Entry {
+    /// What counts as held until it is settled. A slot is its own sign, and a request that was sent stays counted.
+    pub fn held(&self) -> u64 {
+        let slot = matches!(self.meter.algorithm, Algorithm::Concurrency { .. });
+        if slot || self.rates == Rates::REQUESTS { 0 } else { self.amount }
+    }
+
     pub fn known_part(&self) -> Vec<u8> {
         known(&self.meter, &self.rates, flags(self.shadow, self.priced, self.model))
     }

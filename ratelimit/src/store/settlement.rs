@@ -4,7 +4,7 @@ use tokengate_api::{ReservationId, Usage};
 
 use super::record::{Entry, Record};
 use super::{Answered, Closed, HeldRecord, Lifetimes, Meter, Settled};
-use crate::limits::{Algorithm, Mark};
+use crate::limits::{Algorithm, Mark, place};
 use crate::tag::Tag;
 
 /// One item of a settle batch, checked and resolved.
@@ -50,8 +50,8 @@ pub struct Correction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// To where the charge went, or nowhere.
-    Refund { mark: Mark, amount: u64 },
+    /// To where the charge went, or nowhere. `held` is no longer held at its place, whatever is given back.
+    Refund { mark: Mark, amount: u64, held: u64, place: u64 },
     /// Into the current window, in full.
     Excess { amount: u64 },
     /// Off what is counted now, whoever was charged with it.
@@ -93,7 +93,7 @@ impl Stored {
 impl From<Settled> for Closed {
     /// Nothing was replaced.
     fn from(settled: Settled) -> Self {
-        Self { settled, held: None, event: None }
+        Self { settled, held: None, event: None, unreadable: 0 }
     }
 }
 
@@ -142,7 +142,7 @@ fn excess(booking: &Booking) -> Correction {
     Correction { meter: booking.meter, change: Change::Excess { amount: booking.amount } }
 }
 
-/// The difference between what was held and what is owed, per bucket; nothing where they are equal. What is
+/// The difference between what was held and what is owed, per bucket, and that nothing is held any more. What is
 /// owed fills the entries of a bucket oldest first, so that refunds come from the newest.
 fn corrections(record: &Record, settlement: &Settlement) -> Vec<Correction> {
     let mut corrections = Vec::new();
@@ -159,8 +159,10 @@ fn corrections(record: &Record, settlement: &Settlement) -> Vec<Correction> {
         for entry in &entries {
             let paid = unpaid.min(entry.amount);
             unpaid -= paid;
-            if paid < entry.amount {
-                let change = Change::Refund { mark: entry.mark, amount: entry.amount - paid };
+            let held = record.reserved_at_ms.map_or(0, |_| entry.held());
+            if paid < entry.amount || held > 0 {
+                let place = place(&entry.mark, record.reserved_at_ms.unwrap_or(0));
+                let change = Change::Refund { mark: entry.mark, amount: entry.amount - paid, held, place };
                 corrections.push(Correction { meter, change });
             }
         }

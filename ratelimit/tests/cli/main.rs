@@ -71,6 +71,13 @@ fn what_cannot_start_says_so_in_one_line() {
     let open = ["serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin-listen", "0.0.0.0:0"];
     refuses(&open, &["--admin-listen 0.0.0.0:0", "--admin-token"]);
     refuses(&[&open[..], &["--admin-token", ""]].concat(), &["--admin-token"]);
+    // The same for filters.
+    for everywhere in ["0.0.0.0:0", "[::]:0"] {
+        let open = ["serve", "--policy", policy, "--listen", everywhere, "--admin-listen", "127.0.0.1:0"];
+        refuses(&open, &[&format!("--listen {everywhere}"), "--token", "127.0.0.1"]);
+        refuses(&[&open[..], &["--token", ""]].concat(), &["--token"]);
+        refuses(&[&open[..], &["--admin-token", "hunter2"]].concat(), &["--listen"]);
+    }
     refuses(&["serve", "--config", "no/such.yaml"], &["no/such.yaml"]);
     refuses(&[["serve", "--policy", policy, "--log", "a=b=c"].as_slice(), &free].concat(), &["log filter"]);
     // A port that never answers as Redis does.

@@ -84,12 +84,15 @@ fn serves_by_environment_and_stops_when_told() {
             .env("TOKENGATE_TOKEN", "hunter2")
             .env("TOKENGATE_LOG", "debug");
         let running = Running::start(command);
-        let get =
-            |token: &str| format!("GET /v1/models HTTP/1.1\r\nhost: q\r\nconnection: close\r\n{token}\r\n");
+        let get = |token: &str| {
+            format!(
+                "GET /v1/models HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n{token}\r\n"
+            )
+        };
         assert!(http(&running.api, &get("")).starts_with("HTTP/1.1 401"));
         let answer = http(&running.api, &get("authorization: Bearer hunter2\r\n"));
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("gpt-4o-mini"), "{answer}");
-        let health = "GET /healthz HTTP/1.1\r\nhost: q\r\nconnection: close\r\n\r\n";
+        let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
         assert!(http(&running.admin, health).contains("git_hash"));
         // A connection that is left open does not keep it alive.
         let _idle = TcpStream::connect(&running.api).unwrap();
@@ -110,7 +113,7 @@ limits: [{name: rpm, per: [tenant], count: requests, algorithm: fixed_window, ev
 fn call(method: &str, path: &str, token: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "{method} {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
          content-length: {length}\r\n\r\n{body}"
     )
 }
@@ -249,6 +252,37 @@ fn changes_by_hand_are_logged() {
         }
     }
     assert!(!log.contains("0perator"), "{log}");
+}
+
+/// Beyond loopback with a token; without one by the names that are given, and never by those of web pages.
+#[test]
+fn is_called_by_known_names() {
+    let with = |arguments: &[&str]| {
+        let mut command = program();
+        command.args(["serve", "--admin-listen", "127.0.0.1:0"]).arg("--policy").arg(example());
+        command.args(arguments);
+        Running::start(command)
+    };
+    let get = |host: &str, more: &str| {
+        format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{more}\r\n")
+    };
+    let status = |address: &str, request: String| http(address, &request).get(9..12).unwrap().to_owned();
+    let named = with(&["--listen", "127.0.0.1:0", "--allowed-hosts", "quota.internal,10.0.0.5"]);
+    for (host, expected) in [
+        ("127.0.0.1", "200"),
+        ("localhost:8090", "200"),
+        ("tokengate-ratelimit", "200"),
+        ("quota.internal:8090", "200"),
+        ("10.0.0.5", "200"),
+        ("attacker.example", "403"),
+    ] {
+        assert_eq!(status(&named.api, get(host, "")), expected, "{host}");
+        assert_eq!(status(&named.admin, get(host, "").replace("v1/models", "metrics")), expected, "{host}");
+    }
+    let everywhere = with(&["--listen", "0.0.0.0:0", "--token", "hunter2"]);
+    let api = everywhere.api.replace("0.0.0.0", "127.0.0.1");
+    assert_eq!(status(&api, get("quota.example", "")), "401");
+    assert_eq!(status(&api, get("quota.example", "authorization: Bearer hunter2\r\n")), "200");
 }
 
 /// The file is looked at without being told, too.

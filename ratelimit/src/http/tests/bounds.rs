@@ -116,7 +116,10 @@ fn gated(gate: Arc<Gate>, bounds: Bounds) -> Setup {
 
 fn reserve_text() -> String {
     let body = reserve_body().to_string();
-    format!("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "POST /v1/reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 #[tokio::test]
@@ -131,7 +134,7 @@ async fn more_calls_than_places_are_refused_before_their_body() {
 
     // Its body never comes, and need not.
     let mut stream = TcpStream::connect(api).await.unwrap();
-    stream.write_all(b"POST /v1/settle HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n").await.unwrap();
+    stream.write_all(b"POST /v1/settle HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
@@ -188,13 +191,19 @@ async fn a_stop_finishes_what_was_accepted() {
 async fn slow_callers_are_let_go() {
     let server = in_memory().await;
     for (sent, status) in [
-        ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{", Some("HTTP/1.1 408")),
+        (
+            "POST /v1/reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+            Some("HTTP/1.1 408"),
+        ),
         // It will not be read, so it is not waited for.
         (
-            "POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-length: 99999999999\r\n\r\n{",
+            "POST /v1/reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n{",
             Some("HTTP/1.1 413"),
         ),
-        ("POST /v1/reserve HTTP/1.1\r\nhost: q\r\ncontent-le", None),
+        (
+            "POST /v1/reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-le",
+            None,
+        ),
         ("", None),
     ] {
         let mut stream = TcpStream::connect(server.api).await.unwrap();
@@ -214,7 +223,7 @@ async fn slow_callers_are_let_go() {
 async fn a_connection_too_many_waits() {
     let server =
         start(Setup { bounds: Bounds { connections: 1, ..Bounds::default() }, ..Setup::default() }).await;
-    let request = b"GET /v1/models HTTP/1.1\r\nhost: q\r\n\r\n";
+    let request = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\r\n";
     let mut first = TcpStream::connect(server.api).await.unwrap();
     first.write_all(request).await.unwrap();
     let mut answer = [0; 12];

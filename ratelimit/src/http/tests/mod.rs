@@ -3,10 +3,12 @@
 
 mod bad_input;
 mod bounds;
+mod callers;
 mod calls;
 mod extends;
 mod identify;
 mod operators;
+mod ready;
 mod redis;
 mod tokens;
 
@@ -100,14 +102,16 @@ pub async fn start(setup: Setup) -> Server {
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (api_address, admin_address) = (api.local_addr().unwrap(), admin.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let routes = router(quota.clone(), setup.token.and_then(Token::new), &setup.bounds);
+    let hosts = |token: Option<&str>| token.map_or_else(|| Hosts::loopback_and(&[]), |_| Hosts::any());
+    let routes = router(quota.clone(), setup.token.and_then(Token::new), hosts(setup.token), &setup.bounds);
     let connections = quota.telemetry().metrics.connections().clone();
     let serving = serve(api, routes, setup.bounds, connections, async move {
         // An end of the test stops it too.
         let _ = stopped.await;
     });
     let serving = tokio::spawn(serving);
-    let routes = crate::admin::router(quota.clone(), setup.admin_token.and_then(Token::new));
+    let token = setup.admin_token.and_then(Token::new);
+    let routes = crate::admin::router(quota.clone(), token, hosts(setup.admin_token));
     tokio::spawn(serve(admin, routes, Bounds::default(), Default::default(), std::future::pending()));
     Server { api: api_address, admin: admin_address, quota, stop, serving }
 }
@@ -143,8 +147,9 @@ pub async fn send(to: SocketAddr, http2: bool, request: Request<Full<Bytes>>) ->
 }
 
 pub fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    let uri = format!("http://quota{path}");
-    let builder = Request::builder().method(method).uri(uri).header("host", "quota");
+    let uri = format!("http://tokengate-ratelimit{path}");
+    let builder = Request::builder().method(method).uri(uri).header("host", "tokengate-ratelimit");
+    let builder = builder.header("content-type", "application/json");
     builder.body(Full::new(body.into())).unwrap()
 }
 

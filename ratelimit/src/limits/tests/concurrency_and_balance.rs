@@ -8,7 +8,7 @@ fn slots_end_with_their_request_or_their_lease() {
     assert_eq!(sim.reserve(1, 1), Ok(Mark::None));
     sim.now += 10_000;
     sim.reserve(2, 1).unwrap();
-    assert_eq!(sim.open().gauge(), Gauge { used: 2, remaining: 0, reset_ms: MINUTE });
+    assert_eq!(sim.open().gauge(), Gauge { used: 2, remaining: 0, held: 2, reset_ms: MINUTE });
     assert_eq!(sim.reserve(3, 1), Err(Wait::Estimate(1_000)));
     sim.refund(2, &Mark::None, 1);
     sim.refund(2, &Mark::None, 1);
@@ -58,13 +58,13 @@ fn leases_from_before_the_clock_went_back_are_not_counted_for_ever() {
 fn a_balance_is_what_was_granted_less_what_was_spent() {
     let mut sim = Sim::new(Algorithm::Balance, 0);
     assert_eq!(sim.reserve(1, 1), Err(Wait::Unknown));
-    sim.state = Some(State::Balance(Account::default().topped_up(100).unwrap()));
+    sim.state = Some(State::Balance(Account::default().topped_up(100).unwrap()).into());
     let mark = sim.reserve(1, 70).unwrap();
     assert_eq!(sim.reserve(2, 31), Err(Wait::Unknown));
     sim.refund(1, &mark, 50);
-    assert_eq!(sim.open().gauge(), Gauge { used: 20, remaining: 80, reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 20, remaining: 80, held: 0, reset_ms: 0 });
     sim.excess(200);
-    assert_eq!(sim.open().gauge(), Gauge { used: 220, remaining: -120, reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 220, remaining: -120, held: 0, reset_ms: 0 });
     assert_eq!((sim.open().gauge().left(), sim.open().gauge().granted()), (0, 100));
     assert_eq!(sim.reserve(2, 0), Err(Wait::Unknown));
     assert_eq!(sim.open().keep_ms(), None);

@@ -34,7 +34,7 @@ fn a_charge_counts_for_its_window_and_less_than_a_sub_window_more() {
         sim.now = T0 + late;
         sim.reserve(1, 10).unwrap();
         assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(N * S + S - late)));
-        assert_eq!(sim.open().gauge(), Gauge { used: 10, remaining: 0, reset_ms: N * S + S - late });
+        assert_eq!(sim.open().gauge(), Gauge { used: 10, remaining: 0, held: 0, reset_ms: N * S + S - late });
         sim.now = T0 + late + N * S;
         assert!(sim.reserve(2, 1).is_err(), "{late}");
         sim.now = T0 + N * S + S;

@@ -10,14 +10,14 @@ const BURST: u64 = 100;
 #[test]
 fn the_level_grows_at_the_rate_and_waits_are_exact() {
     let mut sim = Sim::new(RATE, BURST);
-    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: 100, reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: 100, held: 0, reset_ms: 0 });
     sim.reserve(1, 100).unwrap();
-    assert_eq!(sim.open().gauge(), Gauge { used: 100, remaining: 0, reset_ms: 100_000 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 100, remaining: 0, held: 0, reset_ms: 100_000 });
     assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(1_000)));
     assert_eq!(sim.reserve(2, 101), Err(Wait::Never));
     sim.check_wait(1, Wait::Ms(1_000));
     sim.now += 1_500;
-    assert_eq!(sim.open().gauge(), Gauge { used: 99, remaining: 1, reset_ms: 98_500 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 99, remaining: 1, held: 0, reset_ms: 98_500 });
     sim.check_wait(2, Wait::Ms(500));
     assert_eq!(sim.open().keep_ms(), Some(98_500 + 60_000));
     sim.now += 200_000;
@@ -29,7 +29,7 @@ fn a_debt_pays_itself_off() {
     let mut sim = Sim::new(RATE, BURST);
     sim.reserve(1, 60).unwrap();
     sim.excess(90);
-    assert_eq!(sim.open().gauge(), Gauge { used: 150, remaining: -50, reset_ms: 150_000 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 150, remaining: -50, held: 0, reset_ms: 150_000 });
     assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(51_000)));
     sim.excess(u64::MAX);
     assert_eq!(sim.reserve(2, 1), Err(Wait::Ms(MAX_AMOUNT + 1_000)));
@@ -70,7 +70,7 @@ fn changed_limits_keep_whole_tokens_and_forget_holds() {
     sim.refund(1, &mark, 60);
     assert_eq!(sim.open().gauge().remaining, 41);
     sim.limit = 10;
-    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: 10, reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: 10, held: 0, reset_ms: 0 });
     // Back to what it was, within the same millisecond.
     let mark = sim.reserve(2, 10).unwrap();
     (sim.algorithm, sim.limit) = (RATE, BURST);
@@ -98,7 +98,7 @@ fn the_largest_bucket_is_exact() {
     let mark = sim.reserve(1, MAX_AMOUNT - 1).unwrap();
     assert_eq!(sim.reserve(2, 2), Err(Wait::Ms(1)));
     sim.refund(1, &mark, MAX_AMOUNT - 1);
-    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: signed(MAX_AMOUNT), reset_ms: 0 });
+    assert_eq!(sim.open().gauge(), Gauge { used: 0, remaining: signed(MAX_AMOUNT), held: 0, reset_ms: 0 });
 }
 
 /// How a refund is given.
@@ -164,10 +164,11 @@ fn no_interval_has_more_than_the_burst_and_what_regrew() {
 fn a_naive_refund_would_be_found() {
     let naive: Refund = |sim, _, _, amount| {
         let mut bucket = sim.open();
-        let State::TokenBucket(mut level) = bucket.state() else { panic!() };
+        let State::TokenBucket(mut level) = bucket.state().counted else { panic!() };
         let full = (level.limit * level.den) as i64;
         level.level = full.min(level.level + (amount * level.den) as i64);
-        bucket = Bucket::open(sim.algorithm, sim.limit, Some(&State::TokenBucket(level)), sim.now).unwrap();
+        bucket =
+            Bucket::open(sim.algorithm, sim.limit, Some(&State::TokenBucket(level).into()), sim.now).unwrap();
         sim.state = Some(bucket.state());
     };
     let found = (0..500).filter(|seed| overshoot(*seed, naive) > 0).count();

@@ -24,7 +24,7 @@ fn fixed_windows_start_at_multiples_of_their_length() {
     let mut sim = Sim::new(FIXED, 10);
     sim.now = 1_700_000_012_345;
     assert_eq!(sim.reserve(1, 3), Ok(Mark::Window { start_ms: 1_699_999_980_000 }));
-    let gauge = Gauge { used: 3, remaining: 7, reset_ms: 27_655 };
+    let gauge = Gauge { used: 3, remaining: 7, held: 0, reset_ms: 27_655 };
     assert_eq!(sim.open().gauge(), gauge);
     assert_eq!(sim.reserve(2, 8), Err(Wait::Ms(27_655)));
     assert_eq!(sim.reserve(2, 11), Err(Wait::Never));
@@ -58,13 +58,13 @@ fn calendar_windows_are_as_long_as_their_day() {
 fn a_moment_outside_the_boundaries_is_an_error_and_a_correction_leaves_the_window() {
     for now in [BERLIN[0] - 1, BERLIN[3]] {
         assert_eq!(Bucket::open(CALENDAR, 10, None, now).err(), Some(Unusable::Boundary));
-        let stored = State::CalendarWindow(fixed_window::Window { start_ms: BERLIN[1], used: 5 });
+        let stored = State::CalendarWindow(fixed_window::Window { start_ms: BERLIN[1], used: 5 }).into();
         let mut bucket = Bucket::open_to_correct(CALENDAR, 10, Some(&stored), now).unwrap();
         bucket.refund(&id(1), &Mark::Window { start_ms: BERLIN[1] }, 2);
         bucket.refund(&id(1), &Mark::Window { start_ms: BERLIN[2] }, 2);
         bucket.excess(10);
         let corrected = fixed_window::Window { start_ms: BERLIN[1], used: 13 };
-        assert_eq!(bucket.state(), State::CalendarWindow(corrected));
+        assert_eq!(bucket.state(), State::CalendarWindow(corrected).into());
     }
 }
 
@@ -211,7 +211,7 @@ proptest! {
         ][kind];
         let mut sim = Sim::new(algorithm, 100);
         if algorithm == Algorithm::Balance {
-            sim.state = Some(State::Balance(Account { granted: 100, spent: 0 }));
+            sim.state = Some(State::Balance(Account { granted: 100, spent: 0 }).into());
         }
         sim.reserve(1, used).unwrap();
         sim.now += later;

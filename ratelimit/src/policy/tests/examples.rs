@@ -74,7 +74,7 @@ fn the_explanation_names_what_binds() {
     };
     let standard = of("standard", "gpt-4o-mini");
     for line in [
-        "holds its prompt and 1024 output tokens; taken to be 500 + 256 used in 5 s",
+        "holds its prompt and 1024 output tokens, which is written into the request; taken to be 500 + 256 used in 5 s",
         "tenant-rpm: 60 requests; requests per tenant, model, fixed_window every 1m\n      about 60 requests a minute",
         "tenant-tpm: 100000 tokens; tokens per tenant, model, sliding_window every 1m in 60 parts\n      \
          holds 1524 tokens, 65 fit at once, 91 % of it can be used, about 121 requests a minute\n      \

@@ -2,8 +2,13 @@
 use super::limits::one_limit;
 use super::*;
 
-fn warnings(policy: &str) -> Vec<String> {
+fn all_warnings(policy: &str) -> Vec<String> {
     Policy::parse("p", policy).unwrap().warnings().iter().map(ToString::to_string).collect()
+}
+
+/// Without that requests without an output limit can pass it, which is true of most policies here.
+fn warnings(policy: &str) -> Vec<String> {
+    all_warnings(policy).into_iter().filter(|warning| !warning.contains("can pass")).collect()
 }
 
 /// One warning, which begins with a place and has these words.
@@ -98,6 +103,59 @@ fn a_minute_that_can_hardly_be_used() {
     assert_eq!(warnings_of(&policy.replace("every: 1m", "every: 24h")), [""; 0]);
     assert_eq!(warnings_of(&policy.replace("hold_max", "hold_default")), [""; 0]);
     assert_eq!(warnings_of(&policy.replace("count: tokens", "count: requests")), [""; 0]);
+}
+
+/// What a request may produce beyond its hold is debt: where, by which models, and what rules it out.
+#[test]
+fn limits_that_can_be_passed() {
+    let policy = |count: &str, output_limit: &str, more: &str| {
+        one_limit(&format!("per: [tenant], {count}, algorithm: fixed_window, every: 24h, limit: {more}"))
+            .replace("max_output_tokens: 100000,", &format!("{output_limit},"))
+    };
+    let found = |policy: &str| -> Vec<String> {
+        all_warnings(policy).into_iter().filter(|warning| warning.contains("can pass")).collect()
+    };
+    let bounded = "max_output_tokens: 100000, default_output_tokens: 500";
+    let two = "{a: 200000, b: 200000}";
+    let warned = found(&policy("count: tokens", bounded, two));
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    for words in
+        ["6:3: plan `a` can pass `l`", "`m`", "holds 500 output tokens", "produce 100000", "write_default"]
+    {
+        assert!(warned[0].contains(words), "{words}: {warned:?}");
+    }
+    assert!(
+        found(&policy("count: output_tokens", "default_output_tokens: 5", two))[1].contains("any number")
+    );
+    let money = "{a: {usd: \"5\"}, default: unlimited}";
+    assert_eq!(found(&policy("count: cost", bounded, money)).len(), 1);
+    for (count, output_limit, more) in [
+        ("count: tokens", "default_output_tokens: 5, output_limit: {missing: write_default}", two),
+        ("count: tokens", "max_output_tokens: 500, output_limit: {missing: hold_max}", two),
+        ("count: tokens", "output_limit: {missing: refuse}", two),
+        // The most that can be produced is what is held.
+        ("count: tokens", "max_output_tokens: 500, default_output_tokens: 500", two),
+        ("count: tokens", "max_output_tokens: 1024", two),
+        // Does not grow with the output, or never refuses.
+        ("count: requests", bounded, two),
+        ("count: input_tokens", bounded, two),
+        ("count: tokens, weights: {output: 0, reasoning: 0}", bounded, two),
+        ("count: tokens, mode: shadow", bounded, two),
+    ] {
+        assert_eq!(found(&policy(count, output_limit, more)), [""; 0], "{count} {output_limit}");
+    }
+    // What fits whole is not lowered in a plan that clamps.
+    let clamps = policy("count: tokens", bounded, two)
+        .replace("a: {models: [\"*\"]}", "a: {models: [\"*\"], output: {when_tight: clamp}}");
+    assert_eq!(found(&clamps).len(), 2);
+    // One tenant's own limit, and several models.
+    let of_tenant =
+        policy("count: tokens", bounded, "{a: unlimited, b: 100}") + "tenants: {t: {limits: {l: 200000}}}\n";
+    let of_tenant =
+        of_tenant.replace("plans:\n", "  - {name: n, match: [n]}\n  - {name: o, match: [o]}\nplans:\n");
+    let warned = found(&of_tenant);
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(warned[0].contains("plan `a`") && warned[0].contains("and 2 other models"), "{warned:?}");
 }
 
 #[test]

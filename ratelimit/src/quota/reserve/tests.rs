@@ -26,7 +26,7 @@ fn decision(limits: &[(Amount, Metric, Wait)]) -> (RequestPlan, Reserved) {
         labels: limits.iter().enumerate().map(label).collect(),
     };
     let standing = |(_, _, wait): &(Amount, Metric, Wait)| Standing {
-        gauge: Gauge { used: 40, remaining: 60, reset_ms: 5 },
+        gauge: Gauge { used: 40, remaining: 60, held: 0, reset_ms: 5 },
         would_deny: *wait != Wait::No,
         wait: *wait,
     };

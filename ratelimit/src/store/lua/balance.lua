@@ -1,20 +1,23 @@
--- A bucket is 'B', format 1, granted, spent (doubles). It never ends; what is not there is worth 0.
+-- A bucket is 'B', its head, granted, spent (doubles). It never ends; what is not there is worth 0.
 
 algorithms.B = {
   open = function(b, _, at)
-    local value = redis.call('GET', b.key)
+    local value, from, failed = read_value(b)
     b.granted, b.spent = 0, 0
-    if value then
-      if #value ~= 18 or string.sub(value, 1, 2) ~= 'B\1' then
+    if failed then
+      return at, failed
+    elseif value then
+      if #value ~= from + 15 then
         return at, 'X'
       end
-      b.granted, b.spent = struct.unpack('>dd', value, 3)
+      b.granted, b.spent = struct.unpack('>dd', value, from)
       if not (amount_like(b.granted) and amount_like(b.spent)) then
         return at, 'X'
       end
     end
     return at
   end,
+  place = hour,
   room = function(b)
     return b.granted - b.spent
   end,
@@ -23,7 +26,8 @@ algorithms.B = {
     b.changed = b.changed or amount > 0
     return ''
   end,
-  refund = function(b, _, _, amount)
+  refund = function(b, _, _, amount, held, place)
+    take_off(b, place, held)
     b.changed = b.changed or (amount > 0 and b.spent > 0)
     b.spent = math.max(b.spent - amount, 0)
   end,
@@ -38,7 +42,7 @@ algorithms.B = {
     return b.spent, b.granted - b.spent, 0
   end,
   save = function(b)
-    redis.call('SET', b.key, struct.pack('>c2dd', 'B\1', b.granted, b.spent))
+    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.granted, b.spent))
   end,
 }
 algorithms.B.excess = algorithms.B.charge

@@ -1,16 +1,18 @@
--- A bucket is 'C', format 1, start of its window (ms), amount used. Four boundaries come with each call.
+-- A bucket is 'C', its head, start of its window (ms), amount used (doubles). Four boundaries come with each call.
 
 algorithms.C = {
   open = function(b, text, at)
     local edges = { struct.unpack('>dddd', text, at) }
     local past = at + 32
-    local value = redis.call('GET', b.key)
+    local value, from, failed = read_value(b)
     local stored, used
-    if value then
-      if #value ~= 18 or string.sub(value, 1, 2) ~= 'C\1' then
+    if failed then
+      return past, failed
+    elseif value then
+      if #value ~= from + 15 then
         return past, 'X'
       end
-      stored, used = struct.unpack('>dd', value, 3)
+      stored, used = struct.unpack('>dd', value, from)
       if not (amount_like(stored) and amount_like(used)) then
         return past, 'X'
       end
@@ -26,6 +28,9 @@ algorithms.C = {
         elseif stored and stored > edges[i] then
           b.used, b.went_back = used, true
         end
+        if b.start ~= stored then
+          b.portions = {}
+        end
         return past
       end
     end
@@ -33,6 +38,7 @@ algorithms.C = {
     b.start, b.used = stored, used or 0
     return past, 'B'
   end,
+  place = hour,
   room = function(b)
     return b.limit - b.used
   end,
@@ -44,8 +50,9 @@ algorithms.C = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.start)
   end,
-  refund = function(b, text, at, amount)
+  refund = function(b, text, at, amount, held, place)
     if struct.unpack('>d', text, at) == b.start then
+      take_off(b, place, held)
       b.changed = b.changed or (amount > 0 and b.used > 0)
       b.used = math.max(b.used - amount, 0)
     end
@@ -61,7 +68,7 @@ algorithms.C = {
     return window_gauge(b.used, b.limit, b.ends - now)
   end,
   save = function(b)
-    local value = struct.pack('>c2dd', 'C\1', b.start, b.used)
+    local value = value_head(b) .. struct.pack('>dd', b.start, b.used)
     if b.ends then
       redis.call('SET', b.key, value, 'PX', digits(b.ends - now + CLOCK_MARGIN_MS))
     else

@@ -1,5 +1,8 @@
 -- Charges of a reserve or an extension: reading them, and saying how they stand.
 
+-- Rates that count the request alone.
+local REQUESTS = string.byte('r')
+
 -- One bucket per argument from `first` on; a letter if one cannot be used.
 local function open_charges(first)
   local charges = {}
@@ -38,13 +41,18 @@ local function answer(letter, charges)
     if not b.fits then
       denied = 1
     end
-    local used, remaining, reset = b.algorithm.gauge(b)
-    parts[i + 2] = struct.pack('>dddBd', used, remaining, reset, denied, b.waits)
+    local used, remaining, held, reset = gauge_of(b)
+    parts[i + 2] = struct.pack('>ddddBd', used, remaining, held, reset, denied, b.waits)
   end
   return table.concat(parts)
 end
 
--- The entry of a record for what was charged.
-local function entry(b, mark)
+-- Charges what is held, and makes the entry of a record for it.
+local function entry(b)
+  local mark = b.algorithm.charge(b, b.amount)
+  -- 17: after the flags and the bucket's tags. A request that was sent stays counted: it is not held, but used.
+  if b.algorithm.place and string.byte(b.known, b.past - 32 + 17) ~= REQUESTS then
+    hold_at(b, b.algorithm.place(b), b.amount)
+  end
   return b.known .. struct.pack('>d', b.amount) .. mark
 end

@@ -3,21 +3,26 @@
 -- KEYS[1]   open holds of the tenant
 -- KEYS[2…]  buckets
 -- ARGV[1]   the service's clock, ms
--- ARGV[2…]  per bucket: kind, limit, parameters
+-- ARGV[2…]  per bucket: kind, limit, parameters; then how many open holds are looked at
 --
--- Answer: 'H', now, and per bucket used, remaining, reset as doubles, or C, B or X as in reserve.lua;
---         then the members of the open holds
+-- Answer: 'H', now, and per bucket used, remaining, held, reset as doubles, or C, B or X as in reserve.lua;
+--         then how many open holds there are, and the members of the oldest
 
 now = clock(ARGV[1])
 if not now then
-  return { 'C', {} }
+  return { 'C', 0, {} }
 end
 local parts = { 'H', struct.pack('>d', now) }
 for i = 2, #KEYS do
   local b, failed = open_bucket(KEYS[i], ARGV[i], 1)
   if failed then
-    return { failed, {} }
+    return { failed, 0, {} }
   end
-  parts[#parts + 1] = struct.pack('>ddd', b.algorithm.gauge(b))
+  parts[#parts + 1] = struct.pack('>dddd', gauge_of(b))
 end
-return { table.concat(parts), redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. digits(now), '+inf') }
+local open = '(' .. digits(now)
+return {
+  table.concat(parts),
+  redis.call('ZCOUNT', KEYS[1], open, '+inf'),
+  redis.call('ZRANGEBYSCORE', KEYS[1], open, '+inf', 'LIMIT', 0, ARGV[#KEYS + 1]),
+}

@@ -8,7 +8,8 @@
 -- ARGV[3]   output tokens that are to be held in all, as a double
 -- ARGV[4]   member of the open holds as it is
 -- ARGV[5]   the same with the new tokens
--- ARGV[6…]  per charge: see common.lua; a concurrency limit stands for its lease
+-- ARGV[6]   when the reservation was made, ms
+-- ARGV[7…]  per charge: see common.lua; a concurrency limit stands for its lease
 --
 -- Answer: D done   R refused   ~ the record is another one by now: read it again
 --         C clocks differ   B outside the calendar's boundaries   X unreadable state
@@ -21,11 +22,12 @@ local record = redis.call('GET', KEYS[1])
 if not record or record ~= ARGV[2] then
   return '~'
 end
-local charges, failed = open_charges(6)
+local charges, failed = open_charges(7)
 if failed then
   return failed
 end
-local lapses = redis.call('ZSCORE', KEYS[2], ARGV[4])
+local score = redis.call('ZSCORE', KEYS[2], ARGV[4])
+born, lapses = tonumber(ARGV[6]), tonumber(score or now)
 
 local entries, count = {}, string.byte(record, 4)
 for _, b in ipairs(charges) do
@@ -37,7 +39,7 @@ for _, b in ipairs(charges) do
     end
   elseif b.fits then
     count = count + 1
-    entries[#entries + 1] = entry(b, b.algorithm.charge(b, b.amount))
+    entries[#entries + 1] = entry(b)
     b.save = true
   elseif not b.shadow then
     return 'R'
@@ -53,8 +55,8 @@ for _, b in ipairs(charges) do
     b.algorithm.save(b)
   end
 end
-if lapses and ARGV[4] ~= ARGV[5] then
+if score and ARGV[4] ~= ARGV[5] then
   redis.call('ZREM', KEYS[2], ARGV[4])
-  redis.call('ZADD', KEYS[2], lapses, ARGV[5])
+  redis.call('ZADD', KEYS[2], score, ARGV[5])
 end
 return 'D'

@@ -1,4 +1,4 @@
--- A bucket is 'F', format 1, start of its window (ms), amount used: 18 bytes. The start is in the value, so a
+-- A bucket is 'F', its head, start of its window (ms), amount used (doubles). The start is in the value, so a
 -- key that lives on cannot make a window longer.
 
 algorithms.F = {
@@ -6,14 +6,14 @@ algorithms.F = {
     local length = struct.unpack('>d', text, at)
     local start = now - now % length
     b.length, b.start, b.used = length, start, 0
-    local value = redis.call('GET', b.key)
+    local value, from, failed = read_value(b)
     if not value then
-      return at + 8
+      return at + 8, failed
     end
-    if #value ~= 18 or string.sub(value, 1, 2) ~= 'F\1' then
+    if #value ~= from + 15 then
       return at + 8, 'X'
     end
-    local stored, used = struct.unpack('>dd', value, 3)
+    local stored, used = struct.unpack('>dd', value, from)
     if not (amount_like(stored) and amount_like(used)) then
       return at + 8, 'X'
     end
@@ -23,8 +23,12 @@ algorithms.F = {
       -- The clock went back further: the amount stays.
       b.used, b.went_back = used, true
     end
+    if b.start ~= stored then
+      b.portions = {}
+    end
     return at + 8
   end,
+  place = hour,
   room = function(b)
     return b.limit - b.used
   end,
@@ -33,9 +37,10 @@ algorithms.F = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.start)
   end,
-  refund = function(b, text, at, amount)
+  refund = function(b, text, at, amount, held, place)
     -- To the window that was charged, or nowhere.
     if struct.unpack('>d', text, at) == b.start then
+      take_off(b, place, held)
       b.changed = b.changed or (amount > 0 and b.used > 0)
       b.used = math.max(b.used - amount, 0)
     end
@@ -52,7 +57,7 @@ algorithms.F = {
   end,
   save = function(b)
     local keep = math.max(b.start + b.length - now, 0) + math.min(b.length, CLOCK_MARGIN_MS)
-    redis.call('SET', b.key, struct.pack('>c2dd', 'F\1', b.start, b.used), 'PX', digits(keep))
+    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.start, b.used), 'PX', digits(keep))
   end,
 }
 algorithms.F.excess = algorithms.F.charge

@@ -11,8 +11,8 @@
 -- ARGV[5]   member of the open holds, without the tokens at its end
 -- ARGV[6…]  per charge: see common.lua
 --
--- Answer: one letter, now, and per charge used, remaining, reset, whether it would deny, wait.
---   H held, P held before: the record follows   R refused   G gone
+-- Answer: one letter, now, and per charge used, remaining, held, reset, whether it would deny, wait.
+--   H held, P held before by the same request: the record follows   R refused   G gone
 --   C clocks differ   B outside the calendar's boundaries   X unreadable state: these stand alone
 -- Nothing is written but by H, the attempt by P, and by R the count of attempts and what the clock has left behind.
 
@@ -20,6 +20,7 @@ now = clock(ARGV[1])
 if not now then
   return 'C'
 end
+born, lapses = now, now + tonumber(ARGV[4])
 
 -- Everything is read and decided first: a script that fails half way is not rolled back.
 local record = redis.call('GET', KEYS[1])
@@ -29,14 +30,33 @@ if failed then
 end
 
 local attempt = string.byte(ARGV[2], 3)
+local grant, prompt, output, choices, least = struct.unpack('>ddddd', ARGV[3])
+
+-- Whether the record can be the answer to this request: same_request in decision.rs.
+local function same_request(format)
+  if string.sub(record, 5, 12) ~= string.sub(ARGV[2], 5, 12) then
+    return false
+  elseif format == 1 or choices == 0 then
+    return true
+  end
+  local granted, held_prompt, held_output = struct.unpack('>ddd', record, 21)
+  if string.sub(record, 13, 20) ~= string.sub(ARGV[2], 13, 20) or held_prompt ~= prompt then
+    return false
+  elseif granted == grant and held_output >= output then
+    return true
+  end
+  local clamped = least >= 0 and granted >= least and granted * choices <= held_output
+  return clamped and (grant < 0 or granted <= grant)
+end
+
 if record then
   local letter = string.sub(record, 1, 1)
   if letter == 'R' then
     local format = string.byte(record, 2)
-    if #record < 12 or (format ~= 1 and format ~= 2 and format ~= 3) then
+    if #record < 12 or (format ~= 1 and format ~= 2 and format ~= 3) or (format ~= 1 and #record < 60) then
       return 'X'
     end
-    if string.sub(record, 5, 12) ~= string.sub(ARGV[2], 5, 12) then
+    if not same_request(format) then
       return answer('G', charges)
     end
     if attempt > string.byte(record, 3) then
@@ -55,8 +75,6 @@ if record then
     return 'X'
   end
 end
-
-local grant, prompt, output, choices, least = struct.unpack('>ddddd', ARGV[3])
 
 local function admitted()
   for _, b in ipairs(charges) do
@@ -108,7 +126,7 @@ for _, b in ipairs(charges) do
     end
   elseif held and b.fits then
     count = count + 1
-    entries[count] = entry(b, b.algorithm.charge(b, b.amount))
+    entries[count] = entry(b)
     b.save = true
   elseif not held then
     -- A state that is ahead of a clock that went back would stay there as long as everything is refused.
@@ -116,8 +134,9 @@ for _, b in ipairs(charges) do
   end
 end
 
--- The record comes first: when memory is full the reserve is refused whole.
+-- The open holds come first: when memory is full, or they are no sorted set, the reserve is refused whole.
 if held then
+  redis.call('ZADD', KEYS[2], digits(lapses), ARGV[5] .. digits(prompt + output))
   local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
   local body = struct.pack('>dddd', grant, prompt, output, now) .. string.sub(ARGV[3], 41) .. table.concat(entries)
   record = head .. body
@@ -131,7 +150,6 @@ end
 if not held then
   return answer('R', charges)
 end
-redis.call('ZADD', KEYS[2], digits(now + tonumber(ARGV[4])), ARGV[5] .. digits(prompt + output))
 -- A day longer than the record: what lapses is looked for by a sweep.
 redis.call('PEXPIRE', KEYS[2], digits(tonumber(ARGV[4]) + 86400000))
 return answer('H', charges) .. record

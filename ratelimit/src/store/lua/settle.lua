@@ -12,9 +12,11 @@
 -- ARGV[5]   member of the open holds; empty for none
 -- ARGV[6]   usage event; empty for none
 -- ARGV[7]   how long one waits at most, ms
--- ARGV[8…]  per correction: 'R' refund, 'E' excess or 'G' give back, amount (double), kind, limit, parameters, mark
+-- ARGV[8…]  per correction: 'R' refund, 'E' excess or 'G' give back, amount (double); of a refund what is no longer
+--           held and its place (doubles); kind, limit, parameters; of a refund the mark
 --
--- Answer: D done   ~ the record is another one by now: read it again   C clocks differ   X unreadable state
+-- Answer: D done; a second byte counts what was passed over because it cannot be read
+--         ~ the record is another one by now: read it again   C clocks differ   X nothing can be corrected: unreadable state
 
 now = clock(ARGV[1])
 if not now then
@@ -29,49 +31,79 @@ if ARGV[6] ~= '' then
   redis.call('HLEN', KEYS[3])
 end
 
-local buckets, touched = {}, {}
-for i = 4, #KEYS do
-  local argument = ARGV[4 + i]
-  local change, amount = struct.unpack('>c1d', argument)
-  local b = buckets[KEYS[i]]
-  if not b then
-    local failed
-    b, failed = open_bucket(KEYS[i], argument, 10)
-    -- Outside its calendar a correction still finds its own window, if that is stored.
-    if failed and failed ~= 'B' then
-      return failed
-    end
-    buckets[KEYS[i]] = b
-    touched[#touched + 1] = b
+local function of_another_type(failure)
+  return string.find(type(failure) == 'table' and failure.err or tostring(failure), 'WRONGTYPE', 1, true)
+end
+
+-- The bucket, or false when it cannot be read.
+local function open_to_correct(key, argument, at)
+  local fine, b, failed = pcall(open_bucket, key, argument, at)
+  if not fine and not of_another_type(b) then
+    error(b)
   end
-  if change == 'E' then
+  -- Outside its calendar a correction still finds its own window, if that is stored.
+  return fine and (not failed or failed == 'B') and b
+end
+
+local buckets, touched, unreadable = {}, {}, 0
+for i = 4, #KEYS do
+  local key, argument = KEYS[i], ARGV[4 + i]
+  local change, amount = struct.unpack('>c1d', argument)
+  local at, held, place = 10, 0, 0
+  if change == 'R' then
+    held, place, at = struct.unpack('>dd', argument, 10)
+  end
+  local b = buckets[key]
+  if b == nil then
+    b = open_to_correct(key, argument, at)
+    touched[#touched + 1] = key
+  end
+  local failed
+  if not b then
+    failed = buckets[key] == nil
+  elseif change == 'E' then
     -- In full, above the limit too, whatever the age of the hold.
     b.algorithm.excess(b, amount)
   elseif change == 'G' then
-    local failed = b.algorithm.give_back(b, amount)
-    if failed then
-      return failed
-    end
+    failed = b.algorithm.give_back(b, amount)
   else
-    local failed = b.algorithm.refund(b, argument, b.past, amount)
-    if failed then
-      return failed
-    end
+    failed = b.algorithm.refund(b, argument, b.past, amount, held, place)
   end
+  if failed then
+    -- One that cannot be read keeps the others from nothing.
+    b, unreadable = false, unreadable + 1
+  end
+  buckets[key] = b
+end
+if unreadable > 0 and unreadable == #touched then
+  return 'X'
 end
 
--- ZREM comes first: a script that has written something is not stopped when memory is full.
-if ARGV[5] ~= '' then
-  redis.call('ZREM', KEYS[2], ARGV[5])
+-- What comes first can be done when memory is full: from then on a script is not stopped.
+if ARGV[5] == '' then
+  redis.call('UNLINK', KEYS[1])
+else
+  local removed = redis.pcall('ZREM', KEYS[2], ARGV[5])
+  if type(removed) == 'table' and removed.err then
+    if not of_another_type(removed) then
+      return removed
+    end
+    redis.call('UNLINK', KEYS[1])
+    unreadable = unreadable + 1
+  end
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[3], id, ARGV[6])
   redis.call('PEXPIRE', KEYS[3], ARGV[7])
 end
-for _, b in ipairs(touched) do
-  if b.changed then
+for _, key in ipairs(touched) do
+  local b = buckets[key]
+  if b and b.changed then
     b.algorithm.save(b)
   end
+end
+if unreadable > 0 then
+  return 'D' .. string.char(math.min(unreadable, 255))
 end
 return 'D'

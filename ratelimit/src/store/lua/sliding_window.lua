@@ -1,5 +1,5 @@
--- A bucket is 'S', format 1, head (index of the newest sub-window), total, then n + 1 slots, oldest first: 18 +
--- 8 (n + 1) bytes. The slots stay one string: most calls touch only the last one.
+-- A bucket is 'S', its head, index of the newest sub-window, total, then n + 1 slots, oldest first (doubles). The
+-- slots stay one string: most calls touch only the last one.
 
 local function slot(b, place)
   return (struct.unpack('>d', b.slots, 8 * place + 1))
@@ -14,20 +14,22 @@ algorithms.S = {
     local length, n = struct.unpack('>dd', text, at)
     local past = at + 16
     local index = math.floor(now / length)
-    local value = redis.call('GET', b.key)
+    local value, from, failed = read_value(b)
     b.length, b.n = length, n
-    if not value then
+    if failed then
+      return past, failed
+    elseif not value then
       b.head, b.total, b.slots = index, 0, string.rep('\0', 8 * (n + 1))
       return past
     end
-    if #value ~= 18 + 8 * (n + 1) or string.sub(value, 1, 2) ~= 'S\1' then
+    if #value ~= from + 15 + 8 * (n + 1) then
       return past, 'X'
     end
-    local head, total = struct.unpack('>dd', value, 3)
+    local head, total = struct.unpack('>dd', value, from)
     if not (amount_like(head) and amount_like(total)) then
       return past, 'X'
     end
-    b.head, b.total, b.slots = head, total, string.sub(value, 19)
+    b.head, b.total, b.slots = head, total, string.sub(value, from + 16)
     if head > index + n then
       -- The clock has jumped back: what is counted then says nothing any more.
       b.head, b.total, b.slots = index, 0, string.rep('\0', 8 * (n + 1))
@@ -43,7 +45,13 @@ algorithms.S = {
       b.slots = string.sub(b.slots, 8 * entered + 1) .. string.rep('\0', 8 * entered)
       b.head = index
     end
+    if b.portions[1] then
+      keep_places(b, b.head - n, b.head)
+    end
     return past
+  end,
+  place = function(b)
+    return b.head
   end,
   room = function(b)
     return b.limit - b.total
@@ -55,13 +63,14 @@ algorithms.S = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.head)
   end,
-  refund = function(b, text, at, amount)
+  refund = function(b, text, at, amount, held, held_at)
     local place = struct.unpack('>d', text, at) - (b.head - b.n)
     if place >= 0 and place <= b.n then
       local there = slot(b, place)
       if not amount_like(there) then
         return 'X'
       end
+      take_off(b, held_at, held)
       amount = math.min(amount, there)
       put_slot(b, place, there - amount)
       b.total = math.max(b.total - amount, 0)
@@ -104,7 +113,7 @@ algorithms.S = {
   end,
   save = function(b)
     local keep = (b.head + b.n + 2) * b.length - now + math.min(b.n * b.length, CLOCK_MARGIN_MS)
-    redis.call('SET', b.key, struct.pack('>c2dd', 'S\1', b.head, b.total) .. b.slots, 'PX', digits(keep))
+    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.head, b.total) .. b.slots, 'PX', digits(keep))
   end,
 }
 algorithms.S.excess = algorithms.S.charge

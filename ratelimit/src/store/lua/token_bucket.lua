@@ -1,9 +1,9 @@
--- A bucket is 'T', format 1, then limit, num, den, generation, level, time, interval, charged (doubles), then
+-- A bucket is 'T', its head, then limit, num, den, generation, level, time, interval, charged (doubles), then
 -- per remembered interval, oldest first: level, early refunds, own refunds (doubles). The intervals stay one
 -- string: most calls look only at the last one.
 
 local INTERVALS, INTERVALS_PER_FILL = 32, 16
-local HEAD, MEMORY = 66, 24
+local COUNTED, MEMORY = 64, 24
 
 local function full(b)
   return math.min(b.held_limit * b.den, MAX_AMOUNT)
@@ -28,7 +28,7 @@ end
 
 -- Another generation: what was held before is not refunded.
 local function forget(b)
-  b.generation = math.max(b.generation + 1, b.time)
+  b.generation, b.portions = math.max(b.generation + 1, b.time), {}
   remember_from_here(b)
 end
 
@@ -86,30 +86,41 @@ algorithms.T = {
   open = function(b, text, at)
     local num, den = struct.unpack('>dd', text, at)
     local past = at + 16
-    local value = redis.call('GET', b.key)
-    if not value then
+    local value, from, failed = read_value(b)
+    if failed then
+      return past, failed
+    elseif not value then
       b.held_limit, b.num, b.den = b.limit, num, den
       b.generation, b.time, b.level = now, now, full(b)
       remember_from_here(b)
       return past
     end
-    local size = (#value - HEAD) / MEMORY
-    if string.sub(value, 1, 2) ~= 'T\1' or size < 1 or size > INTERVALS or size % 1 ~= 0 then
+    local size = (#value - from + 1 - COUNTED) / MEMORY
+    if size < 1 or size > INTERVALS or size % 1 ~= 0 then
       return past, 'X'
     end
     b.held_limit, b.num, b.den, b.generation, b.level, b.time, b.interval, b.charged =
-      struct.unpack('>dddddddd', value, 3)
+      struct.unpack('>dddddddd', value, from)
     if not (amount_like(b.held_limit) and amount_like(b.num) and amount_like(b.den) and whole(b.level)
         and amount_like(b.generation) and amount_like(b.time) and amount_like(b.interval)
         and amount_like(b.charged) and b.num >= 1 and b.den >= 1) then
       return past, 'X'
     end
-    b.memories = string.sub(value, HEAD + 1)
+    b.memories = string.sub(value, from + COUNTED)
     advance(b)
     if b.held_limit ~= b.limit or b.num ~= num or b.den ~= den then
       reshape(b, b.limit, num, den)
     end
+    if b.level == full(b) then
+      -- A hold has had all its headroom.
+      b.portions = {}
+    elseif b.portions[1] then
+      keep_places(b, b.interval - (#b.memories / MEMORY - 1), b.interval)
+    end
     return past
+  end,
+  place = function(b)
+    return b.interval
   end,
   room = function(b)
     return math.floor(b.level / b.den)
@@ -127,7 +138,7 @@ algorithms.T = {
     b.charged = math.min(before + math.min(amount * b.den, MAX_AMOUNT), MAX_AMOUNT)
     return struct.pack('>ddddd', b.generation, b.interval, b.time, b.level, before) .. string.sub(b.memories, -16)
   end,
-  refund = function(b, text, at, amount)
+  refund = function(b, text, at, amount, held, held_at)
     local generation, interval, time, level, before, early, own = struct.unpack('>ddddddd', text, at)
     local size = #b.memories / MEMORY
     local oldest = math.max(b.interval - (size - 1), 0)
@@ -143,6 +154,7 @@ algorithms.T = {
         return 'X'
       end
     end
+    take_off(b, held_at, held)
     local refunded = math.max(earlies[place] - early, 0) + math.min(math.max(owns[place] - own, 0), before)
     local headroom = full(b) - level - growth(b, time, interval, length) - refunded
     for i = place + 1, size - 1 do
@@ -180,7 +192,7 @@ algorithms.T = {
     return math.ceil(missing / b.den), math.floor(b.level / b.den), math.ceil(missing / b.num)
   end,
   save = function(b)
-    local head = struct.pack('>c2dddddddd', 'T\1', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
+    local head = value_head(b) .. struct.pack('>dddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
       b.interval, b.charged)
     local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
     redis.call('SET', b.key, head .. b.memories, 'PX', digits(keep))

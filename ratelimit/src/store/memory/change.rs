@@ -1,12 +1,12 @@
 //! Closing and extending what is open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::extension::{Growth, growth};
 use super::super::settlement::{Change, Correction, Step, Stored, step};
 use super::super::{Closed, Extended, Extension, Meter, Settled, Settlement, StoreError};
 use super::MemoryStore;
-use crate::limits::{Bucket, State as BucketState};
+use crate::limits::{Bucket, Life, State as Counted};
 
 impl MemoryStore {
     pub(super) fn settle_one(&self, settlement: &Settlement) -> Result<Closed, StoreError> {
@@ -25,20 +25,31 @@ impl MemoryStore {
                 return Ok(Settled::Unknown.into());
             }
         };
-        // Of a copy: a bucket that cannot be read must leave the others as they are.
-        let mut buckets = HashMap::new();
+        // Of a copy: nothing changes where nothing can be read.
+        let (mut buckets, mut readable, mut unreadable) = (HashMap::new(), HashSet::new(), HashSet::new());
         for Correction { meter, change } in &corrections {
             let stored = buckets.get(&meter.bucket).or_else(|| state.bucket(*account, meter.bucket, now));
-            let mut bucket = Bucket::open_to_correct(meter.algorithm, meter.limit, stored, now)?;
+            let bucket = Bucket::open_to_correct(meter.algorithm, meter.limit, stored, now);
+            let Ok(mut bucket) = bucket else {
+                unreadable.insert(meter.bucket);
+                continue;
+            };
+            readable.insert(meter.bucket);
             let before = bucket.state();
             match change {
-                Change::Refund { mark, amount } => bucket.refund(id, mark, *amount),
+                Change::Refund { mark, amount, held, place } => {
+                    bucket.release(mark, *held, *place);
+                    bucket.refund(id, mark, *amount);
+                }
                 Change::Excess { amount } => bucket.excess(*amount),
                 Change::GiveBack { amount } => bucket.give_back(*amount),
             }
             if bucket.state() != before {
                 buckets.insert(meter.bucket, bucket.state());
             }
+        }
+        if readable.is_empty() && !unreadable.is_empty() {
+            return Err(StoreError::Format);
         }
         for Correction { meter, .. } in &corrections {
             if let Some(corrected) = buckets.remove(&meter.bucket) {
@@ -47,7 +58,8 @@ impl MemoryStore {
             }
         }
         state.keep_record(*account, id, Stored::Settled, now, self.lifetimes.settled);
-        Ok(Closed { settled, held: stored.held_for(settlement), event: None })
+        let held = stored.held_for(settlement);
+        Ok(Closed { settled, held, event: None, unreadable: unreadable.len() })
     }
 
     pub(super) fn extend_one(&self, extension: &Extension) -> Result<Extended, StoreError> {
@@ -61,16 +73,21 @@ impl MemoryStore {
             Growth::TooMuch => return Ok(Extended::Refused),
             Growth::By { output_tokens, charges } => (output_tokens, charges),
         };
+        let lapses_at_ms = state.records.get(&(*account, id.clone())).map_or(now, |kept| kept.until_ms);
+        let life = Life { reserved_at_ms: record.reserved_at_ms.unwrap_or(0), lapses_at_ms };
         let mut changed = Vec::with_capacity(charges.len());
         for mut entry in charges {
             let Meter { bucket: at, algorithm, limit } = entry.meter;
             let mut bucket = Bucket::open(algorithm, limit, state.bucket(*account, at, now), now)?;
-            if matches!(bucket.state(), BucketState::Concurrency(_)) {
+            if matches!(bucket.state().counted, Counted::Concurrency(_)) {
                 if !bucket.renew(id, entry.shadow) {
                     return Ok(Extended::Refused);
                 }
             } else if bucket.fits(entry.amount) {
-                entry.mark = bucket.charge(id, entry.amount);
+                entry.mark = match entry.held() {
+                    0 => bucket.charge(id, entry.amount),
+                    held => bucket.hold(id, held, life),
+                };
                 record.entries.push(entry);
             } else if entry.shadow {
                 continue;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokengate_api::ReservationId;
 
+use super::super::decision::same_request;
 use super::super::lifetimes::ms;
+use super::super::record::Record;
 use super::super::settlement::Stored;
 use super::super::{BucketId, Hold, LapsedHold, Meter, OpenHold, StoreError, Verdict};
-use crate::limits::{Bucket, State as BucketState};
+use crate::limits::{Bucket, BucketState};
 use crate::tag::Tag;
 
 /// More lapsed holds than this wait for no sweep: the oldest goes.
@@ -26,6 +28,8 @@ pub struct State {
     /// What operators' changes were, and until when that is remembered.
     pub amendments: HashMap<(Tag, Tag), (Tag, u64)>,
     pub notes: BTreeMap<Tag, String>,
+    /// The open ones among the records, by account, soonest to lapse first.
+    pub open: HashMap<Tag, BTreeSet<(u64, ReservationId)>>,
     /// Holds that nobody settled in time, until a sweep takes them.
     pub lapsed: VecDeque<LapsedHold>,
     /// When what may be thrown away, soonest first; exactly one entry for everything above.
@@ -77,13 +81,48 @@ impl State {
     pub fn keep_record(&mut self, account: Tag, id: &ReservationId, value: Stored, now: u64, life: Duration) {
         let until_ms = now.saturating_add(ms(life));
         let key = Key::Record(account, id.clone());
+        let is_open = matches!(value, Stored::Open(_));
         if let Some(old) = self.records.insert((account, id.clone()), Kept { value, until_ms }) {
             self.expiries.remove(&(old.until_ms, key.clone()));
+            self.no_longer_open(account, old.until_ms, id);
             if old.until_ms <= now {
                 self.lapse(account, id, old.value);
             }
         }
+        if is_open {
+            self.open.entry(account).or_default().insert((until_ms, id.clone()));
+        }
         self.expiries.insert((until_ms, key));
+    }
+
+    fn no_longer_open(&mut self, account: Tag, until_ms: u64, id: &ReservationId) {
+        if let Some(open) = self.open.get_mut(&account) {
+            open.remove(&(until_ms, id.clone()));
+            if open.is_empty() {
+                self.open.remove(&account);
+            }
+        }
+    }
+
+    /// Open records of an account with when they lapse, the oldest first.
+    pub fn open_records(
+        &self,
+        account: Tag,
+        now: u64,
+    ) -> impl Iterator<Item = (&ReservationId, &Record, u64)> {
+        let open = self.open.get(&account).into_iter().flatten();
+        open.skip_while(move |(until_ms, _)| *until_ms <= now).filter_map(move |(until_ms, id)| {
+            match &self.records.get(&(account, id.clone()))?.value {
+                Stored::Open(record) => Some((id, record, *until_ms)),
+                _ => None,
+            }
+        })
+    }
+
+    pub fn open_count(&self, account: Tag, now: u64) -> u64 {
+        let Some(open) = self.open.get(&account) else { return 0 };
+        let lapsed = open.iter().take_while(|(until_ms, _)| *until_ms <= now).count();
+        u64::try_from(open.len() - lapsed).unwrap_or(u64::MAX)
     }
 
     /// Throws away what is over; whether there may be more of it.
@@ -100,6 +139,7 @@ impl State {
                 }
                 Key::Record(account, id) => {
                     if let Some(Kept { value, .. }) = self.records.remove(&(account, id.clone())) {
+                        self.no_longer_open(account, until_ms, &id);
                         self.lapse(account, &id, value);
                     }
                 }
@@ -126,7 +166,7 @@ impl State {
         match self.record(hold.account, &hold.id, now) {
             Stored::Settled => Some(Verdict::Gone),
             Stored::Refused { attempt } if hold.attempt <= attempt => Some(Verdict::Gone),
-            Stored::Open(record) if record.identity != hold.identity => Some(Verdict::Gone),
+            Stored::Open(record) if !same_request(&record, hold) => Some(Verdict::Gone),
             Stored::Open(record) => {
                 if let Some(Kept { value: Stored::Open(record), .. }) =
                     self.records.get_mut(&(hold.account, hold.id.clone()))

@@ -55,7 +55,7 @@ impl RedisStore {
 
     pub(super) async fn try_open_holds(&self, account: Tag, most: usize) -> Result<OpenHolds, StoreError> {
         let key = self.keys.open_holds(account);
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.server_now_ms().await?;
         let open = format!("({now_ms}");
         let mut both = redis::pipe();
         both.cmd("ZCOUNT").arg(&key).arg(&open).arg("+inf");

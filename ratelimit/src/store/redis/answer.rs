@@ -25,15 +25,19 @@ pub fn addition(amount: u64, [base, per_output, per]: [u64; 3], known_part: Vec<
 }
 
 pub fn correction(correction: &Correction) -> Vec<u8> {
-    let (letter, amount, mark) = match &correction.change {
-        Change::Refund { mark, amount } => (b'R', *amount, Some(mark)),
+    let (letter, amount, refund) = match &correction.change {
+        Change::Refund { mark, amount, held, place } => (b'R', *amount, Some((mark, *held, *place))),
         Change::Excess { amount } => (b'E', *amount, None),
         Change::GiveBack { amount } => (b'G', *amount, None),
     };
     let mut bytes = vec![letter];
     put_amount(&mut bytes, amount);
+    if let Some((_, held, place)) = refund {
+        put_amount(&mut bytes, held);
+        put_amount(&mut bytes, place);
+    }
     put_meter(&mut bytes, correction.meter.algorithm, correction.meter.limit);
-    if let Some(mark) = mark {
+    if let Some((mark, _, _)) = refund {
         put_mark(&mut bytes, mark);
     }
     bytes
@@ -81,6 +85,7 @@ impl<'a> Answer<'a> {
         Some(Gauge {
             used: self.reader.amount()?,
             remaining: self.reader.signed()?,
+            held: self.reader.amount()?,
             reset_ms: self.reader.amount()?,
         })
     }

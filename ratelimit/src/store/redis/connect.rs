@@ -1,24 +1,27 @@
 //! The way to a server: TLS or not, with which credentials, and whether it can be trusted with counts.
 
+mod connection;
 mod server_info;
 mod target;
 mod watch;
+mod wrong_server;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+pub use connection::Connection;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ClientTlsConfig, ErrorKind, IntoConnectionInfo, RedisError, TlsCertificates};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ErrorKind, IntoConnectionInfo, RedisError,
+    TlsCertificates,
+};
+pub use server_info::Unfit;
 pub use target::{Target, TlsFiles};
-pub use watch::Watch;
+pub use watch::{Watch, ask, ask_kind};
 
 use super::super::StoreError;
-
-/// How long a start waits for Redis.
-const START: Duration = Duration::from_secs(3);
 
 /// Why a Redis cannot be used. Says where it is, never with which password.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +40,8 @@ pub enum ConnectError {
     Unusable { address: String, reason: String },
 }
 
-/// Connects, checks that the server keeps what it is told, and keeps reconnecting later on.
-pub async fn connect(target: &Target) -> Result<ConnectionManager, ConnectError> {
+/// The way to a server; begins to connect.
+pub fn connect(target: &Target) -> Result<Connection, ConnectError> {
     let tls = target.url.starts_with("rediss:");
     if !tls && !target.tls.is_empty() {
         return Err(ConnectError::TlsUnused);
@@ -49,8 +52,6 @@ pub async fn connect(target: &Target) -> Result<ConnectionManager, ConnectError>
         .set_user_timeout(Duration::from_secs(5));
     let info =
         target.url.as_str().into_connection_info().map_err(|_| ConnectError::Url)?.set_tcp_settings(settings);
-    let address = info.addr().to_string();
-    let unusable = |reason: String| ConnectError::Unusable { address: address.clone(), reason };
     let client = if tls {
         let TlsFiles { ca, client } = target.tls.clone();
         let client_tls = client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
@@ -59,26 +60,11 @@ pub async fn connect(target: &Target) -> Result<ConnectionManager, ConnectError>
     } else {
         Client::open(info).map_err(|_| ConnectError::Url)?
     };
-    let config = ConnectionManagerConfig::new()
-        .set_min_delay(Duration::from_millis(50))
-        .set_max_delay(Duration::from_millis(500))
-        .set_number_of_retries(2)
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
         // Every call has its own, shorter deadline.
         .set_response_timeout(Some(Duration::from_secs(10)));
-    let start = async {
-        let mut manager = ConnectionManager::new_with_config(client, config).await?;
-        let info = watch::read(&mut manager).await?;
-        Ok::<_, RedisError>((manager, info))
-    };
-    let (manager, info) = tokio::time::timeout(START, start)
-        .await
-        .map_err(|_| unusable("no answer in time".to_owned()))?
-        .map_err(|error| unusable(describe(&error)))?;
-    match info.evicts {
-        Some(policy) => Err(unusable(format!("its maxmemory-policy is {policy}, it must be noeviction"))),
-        None => Ok(manager),
-    }
+    Ok(Connection::new(client, config))
 }
 
 /// The error of a server that answers and cannot be used all the same.

@@ -72,6 +72,7 @@ impl RedisStore {
                 output,
                 member(id, record.model, Some(record.tokens())).into_bytes(),
                 member(id, record.model, Some(tokens)).into_bytes(),
+                record.reserved_at_ms.unwrap_or(0).to_string().into_bytes(),
             ],
         };
         for charge in charges {

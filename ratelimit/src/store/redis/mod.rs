@@ -9,9 +9,11 @@ mod keys;
 #[cfg(test)]
 mod mutation;
 mod outbox;
+mod ready;
 mod records;
 mod script;
 mod settle;
+mod start;
 mod sweep;
 
 use std::future::Future;
@@ -19,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 use tokengate_api::ReservationId;
 
 use answer::Answer;
+use connect::Connection;
 pub use connect::{ConnectError, Target, TlsFiles, Watch};
 use fresh::Fresh;
 use keys::{Keys, member, member_tokens};
@@ -37,8 +39,9 @@ use super::lifetimes::ms;
 use super::record;
 use super::settlement::Stored;
 use super::{
-    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, Meter, OpenHolds,
-    Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp, Verdict,
+    Amended, Amendment, BucketId, Closed, Explained, Extended, Extension, Hold, Lifetimes, MOST_LOOKED_AT,
+    Meter, OpenHolds, Reserved, Settlement, Store, StoreError, Sweep, Swept, TellSettled, TopUp, ToppedUp,
+    Verdict,
 };
 use crate::clock::Clock;
 use crate::limits::Account;
@@ -48,8 +51,9 @@ use crate::tag::Tag;
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub struct RedisStore {
-    connection: ConnectionManager,
-    scripts: Scripts,
+    connection: Connection,
+    /// Large.
+    scripts: Box<Scripts>,
     keys: Keys,
     clock: Arc<dyn Clock>,
     lifetimes: Lifetimes,
@@ -100,28 +104,18 @@ impl RedisStore {
         time: TimeSource,
     ) -> Result<Self, ConnectError> {
         let target = target.into();
-        let connection = connect::connect(&target).await?;
+        let connection = connect::connect(&target)?;
         let keys = Keys { prefix: key_prefix.to_owned() };
-        let scripts = Scripts::new(time);
+        let scripts = Box::new(Scripts::new(time));
         let (announced, fresh) = (Announced::default(), Fresh::default());
         let store = Self { connection, scripts, keys, clock, lifetimes, announced, fresh };
-        match within(Duration::from_secs(2), store.self_test()).await {
-            Ok(()) => Ok(store),
-            Err(error) => Err(connect::unusable(&target, error.to_string())),
-        }
-    }
-
-    /// Every command is allowed, and the clocks agree.
-    async fn self_test(&self) -> Result<(), StoreError> {
-        let nobody = Tag::of("self-test", []);
-        let call = Call { keys: vec![self.keys.self_test(nobody)], ..Call::default() };
-        self.patiently(|| self.scripts.self_test.run::<()>(&self.connection, &call)).await?;
-        self.explain(nobody, nobody, &[], Duration::from_secs(2)).await.map(|_| ())
+        store.started(&target).await?;
+        Ok(store)
     }
 
     /// What looks at the server from time to time.
     pub fn watch(&self) -> Watch {
-        Watch::new(self.connection.clone(), &self.keys.prefix)
+        Watch::new(self.connection.clone(), Arc::clone(&self.clock), &self.keys.prefix)
     }
 
     fn now(&self) -> Vec<u8> {
@@ -273,8 +267,9 @@ impl Store for RedisStore {
             call.keys.push(self.keys.bucket(account, meter.bucket));
             call.arguments.push(answer::meter(meter));
         }
+        call.arguments.push(MOST_LOOKED_AT.to_string().into_bytes());
         let run = self.patiently(|| self.scripts.explain.run(&self.connection, &call));
-        let (answer, members): (Vec<u8>, Vec<String>) = within(time, run).await?;
+        let (answer, all_open_holds, members): (Vec<u8>, u64, Vec<String>) = within(time, run).await?;
         let mut answer = Answer::read(&answer)?;
         let gauges =
             meters.iter().map(|_| answer.gauge()).collect::<Option<_>>().ok_or(StoreError::Format)?;
@@ -284,6 +279,7 @@ impl Store for RedisStore {
             gauges,
             open_holds: tokens.len().try_into().unwrap_or(u64::MAX),
             open_tokens: tokens.into_iter().fold(0, u64::saturating_add),
+            all_open_holds,
         })
     }
 
@@ -324,14 +320,12 @@ impl Store for RedisStore {
     }
 
     async fn forget_note(&self, name: Tag, text: &str, time: Duration) -> Result<bool, StoreError> {
-        let arguments = vec![name.to_string().into_bytes(), text.as_bytes().to_vec()];
+        let arguments = vec![name.to_string().into_bytes(), text.as_bytes().to_vec(), self.now()];
         let call = Call { keys: vec![self.keys.notes()], arguments, ..Call::default() };
         within(time, self.patiently(|| self.scripts.forget_note.run(&self.connection, &call))).await
     }
 
     async fn ping(&self, time: Duration) -> Result<(), StoreError> {
-        let mut connection = self.connection.clone();
-        let ping = async { Ok(redis::cmd("PING").query_async::<()>(&mut connection).await?) };
-        within(time, ping).await
+        within(time, self.try_ready()).await
     }
 }

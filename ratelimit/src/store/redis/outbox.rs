@@ -52,7 +52,8 @@ impl RedisStore {
         }
         let key = self.keys.accounts();
         let mut announce = redis::pipe();
-        announce.cmd("ZADD").arg(&key).arg(now_ms).arg(account.to_string()).ignore();
+        // Never back: an instance whose clock is behind must not have an account forgotten.
+        announce.cmd("ZADD").arg(&key).arg("GT").arg(now_ms).arg(account.to_string()).ignore();
         announce.cmd("PEXPIRE").arg(&key).arg(ms(ANNOUNCED_FOR)).ignore();
         if announce.query_async::<()>(&mut self.connection.clone()).await.is_ok() {
             self.announced.done(account, now_ms);

@@ -1,7 +1,8 @@
 use std::sync::OnceLock;
 
-use redis::aio::ConnectionManager;
 use redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
+
+use super::connect::Connection;
 
 /// Which time a script decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Scripts {
     pub lapse: Script,
     pub forget_note: Script,
     pub self_test: Script,
+    pub ready: Script,
+    pub time: Script,
 }
 
 impl Scripts {
@@ -93,6 +96,8 @@ impl Scripts {
             lapse: script(&[include_str!("../lua/lapse.lua")]),
             forget_note: script(&[include_str!("../lua/forget_note.lua")]),
             self_test: script(&[include_str!("../lua/self_test.lua")]),
+            ready: script(&[include_str!("../lua/ready.lua")]),
+            time: script(&[include_str!("../lua/time.lua")]),
         }
     }
 
@@ -135,7 +140,7 @@ impl Script {
     /// By hash; with the text once when the server does not know it (restart, failover, SCRIPT FLUSH).
     pub async fn run<T: FromRedisValue>(
         &self,
-        connection: &ConnectionManager,
+        connection: &Connection,
         call: &Call,
     ) -> Result<T, RedisError> {
         let mut connection = connection.clone();

@@ -46,13 +46,15 @@ impl RedisStore {
             };
             // Before the event is there.
             self.announce(settlement.account).await;
-            let mut closed = Closed { settled, held: stored.held_for(settlement), event: None };
+            let held = stored.held_for(settlement);
+            let mut closed = Closed { settled, held, event: None, unreadable: 0 };
             closed.event = tell(&closed);
             let event = closed.event.as_deref();
             let call = self.close(settlement, &bytes, &stored, tombstone, event, &corrections);
             let answer: Vec<u8> = self.patiently(|| self.scripts.settle.run(&self.connection, &call)).await?;
             match answer.as_slice() {
                 b"D" => return Ok(closed),
+                [b'D', unreadable] => return Ok(Closed { unreadable: usize::from(*unreadable), ..closed }),
                 b"~" => {}
                 answer => return Err(answer::failure(answer.first().copied())),
             }

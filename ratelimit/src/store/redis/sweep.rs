@@ -1,8 +1,10 @@
+use std::time::Duration;
+
 use tokengate_api::ReservationId;
 use tracing::warn;
 
 use super::super::lifetimes::ms;
-use super::super::{KeptEvent, LapsedHold, MAX_CLOCK_DIFFERENCE, OpenHold, StoreError, Sweep, Swept};
+use super::super::{KeptEvent, LapsedHold, OpenHold, StoreError, Sweep, Swept};
 use super::RedisStore;
 use super::keys::member_parts;
 use super::outbox::{ANNOUNCED_FOR, LIFE, keep, kept};
@@ -16,11 +18,15 @@ static UNREADABLE: Quiet = Quiet::new();
 const ACCOUNTS: usize = 100;
 /// Lapsed holds of an account per step. The next sweep finds more.
 const HOLDS: usize = 500;
+/// Passes before a lapsed hold counts as one; `lapse.lua` keeps to the same.
+const MARGIN: Duration = Duration::from_secs(60);
 /// Events that are read at a time.
 const EVENTS: usize = 200;
 
 impl RedisStore {
     pub(super) async fn try_sweep(&self, sweep: &Sweep<'_>) -> Result<Swept, StoreError> {
+        // Before the claim: an instance whose clock is wrong must not keep the others from it.
+        let now_ms = self.server_now_ms().await?;
         if sweep.cursor.is_none() && !self.is_alone(sweep).await? {
             return Ok(Swept::default());
         }
@@ -29,8 +35,7 @@ impl RedisStore {
         let mut looks = redis::pipe();
         // One tenant's key that holds something else must not keep the others from being looked at.
         looks.ignore_errors();
-        // By now the record has lapsed by the server's clock too.
-        let lapsed_before = self.clock.now_ms().saturating_sub(ms(MAX_CLOCK_DIFFERENCE.saturating_mul(2)));
+        let lapsed_before = now_ms.saturating_sub(ms(MARGIN));
         for account in &accounts {
             looks.cmd("ZRANGEBYSCORE").arg(self.keys.open_holds(*account)).arg("-inf").arg(lapsed_before);
             looks.arg("WITHSCORES").arg("LIMIT").arg(0).arg(HOLDS);
@@ -90,7 +95,7 @@ impl RedisStore {
         let life = ms(self.lifetimes.record);
         let mut call = Call {
             keys: vec![self.keys.open_holds(account), self.keys.outbox(account)],
-            arguments: vec![ms(LIFE).to_string().into_bytes()],
+            arguments: vec![self.now(), ms(LIFE).to_string().into_bytes()],
             ..Call::default()
         };
         let mut holds = Vec::with_capacity(members.len());
@@ -104,7 +109,9 @@ impl RedisStore {
                 .push(line.as_deref().map(|line| keep(line, self.clock.now_ms())).unwrap_or_default());
             holds.push((hold, line));
         }
-        let taken: Vec<bool> = self.patiently(|| self.scripts.lapse.run(&self.connection, &call)).await?;
+        let taken: Option<Vec<bool>> =
+            self.patiently(|| self.scripts.lapse.run(&self.connection, &call)).await?;
+        let taken = taken.ok_or(StoreError::Clock)?;
         for ((hold, line), _) in holds.into_iter().zip(taken).filter(|(_, taken)| *taken) {
             let id = hold.hold.id.clone();
             swept.events.extend(line.map(|line| KeptEvent { account, id, line }));

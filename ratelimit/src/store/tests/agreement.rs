@@ -7,7 +7,7 @@ use tokengate_api::Usage;
 
 use super::*;
 use crate::limits::tests::Numbers;
-use crate::limits::{Algorithm, Bucket, Mark, Rates, State};
+use crate::limits::{Algorithm, Bucket, BucketState, Mark, Rates, State};
 use crate::store::settlement::Stored;
 use crate::store::{
     Alternatives, Amendment, Answered, Booking, Change, Clamp, Closing, Correction, Extension, Hold,
@@ -329,8 +329,8 @@ fn same_state(memory: &Snapshot, redis: &Snapshot, now: u64) {
 }
 
 /// A store that forgets a full bucket, or leases that are over, and one that has not yet, remember another past.
-fn comparable(state: State, now: u64) -> State {
-    match state {
+fn comparable(state: BucketState, now: u64) -> BucketState {
+    let counted = match state.counted {
         State::Concurrency(mut leases) => {
             leases.0.retain(|_, end| *end > now);
             State::Concurrency(leases)
@@ -342,7 +342,8 @@ fn comparable(state: State, now: u64) -> State {
             State::TokenBucket(level)
         }
         other => other,
-    }
+    };
+    BucketState { counted, ..state }
 }
 
 fn without_generations(stored: &Stored) -> Stored {

@@ -1,8 +1,11 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::limits::Algorithm;
 use crate::release_queue::ReleaseQueue;
 use crate::store::{Settled, Settlement, StoreError, Verdict};
+
+const SLOTS: Algorithm = Algorithm::Concurrency { lease_ms: MINUTE };
 
 /// Polls until it is so; a fault after 20 s.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
@@ -80,6 +83,94 @@ async fn a_full_server_refuses_whole_and_settles() {
     assert_eq!(fixture.used(&charges[1]).await, 3);
 }
 
+/// What was used without a hold is charged, a close that comes first is remembered, a correction is carried out, and
+/// the usage events are kept.
+#[tokio::test]
+async fn a_full_server_books_what_was_used() {
+    use crate::store::{Amended, Amendment, Change, Correction};
+    use crate::tag::Tag;
+
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [requests(10), tokens(100, 10)];
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = fixture.store.reserve(&hold(9, &charges), TIME).await;
+    assert!(matches!(&refused, Err(StoreError::Refused(reason)) if reason.contains("OOM")), "{refused:?}");
+    let tell: crate::store::TellSettled<'_> = &|_, _| Some("event".to_owned());
+    let batch = [booking(1, &charges, 7), settlement(2, UNSENT)];
+    let closed = fixture.store.settle(&batch, tell, TIME).await;
+    let settled: Vec<_> = closed.into_iter().map(|closed| closed.unwrap().settled).collect();
+    assert_eq!(settled, [Settled::Booked, Settled::Unknown]);
+    assert_eq!(uses(&fixture.explain(&charges).await.gauges), [1, 7]);
+    // After a close that came first, and once.
+    for expected in [Settled::Booked, Settled::Already] {
+        assert_eq!(fixture.settle(booking(2, &charges, 5)).await, expected);
+    }
+    assert_eq!(fixture.settle(booking(1, &charges, 7)).await, Settled::Already);
+    assert_eq!(uses(&fixture.explain(&charges).await.gauges), [2, 12]);
+    let kept: u64 = server.command(&["HLEN", &format!("t:{{{}}}:e", account())]);
+    assert_eq!(kept, 2);
+    let correction = Correction { meter: charges[1].charge.meter, change: Change::GiveBack { amount: 2 } };
+    let amendment = Amendment { account: account(), id: Tag::of("correction", [Some("1")]), correction };
+    assert_eq!(fixture.store.amend(&amendment, TIME).await, Ok(Amended::Done));
+    assert_eq!(fixture.used(&charges[1]).await, 10);
+    assert_eq!(fixture.verdict(&hold(1, &charges)).await, Verdict::Gone);
+}
+
+/// Each key of each script in turn holds something else: an error or a part that is passed over, and nothing is half
+/// done.
+#[tokio::test]
+async fn keys_of_another_type_stop_a_script_before_it_writes() {
+    let fixture = Fixture::redis().await;
+    let server = fixture.server.clone().unwrap();
+    let charges = [requests(100), tokens(1_000, 10), requests(9).named("n").algorithm(SLOTS)];
+    assert_eq!(fixture.verdict(&hold(1, &charges)).await, HELD);
+    let home = format!("t:{{{}}}", account());
+    let (open, record) = (format!("{home}:o"), format!("{home}:r:{}", id(1)));
+    let other = format!("{home}:r:{}", id(2));
+    let last = format!("{home}:b:{}:{}", bucket("n").limit, bucket("n").subject);
+    let first = format!("{home}:b:{}:{}", bucket("requests").limit, bucket("requests").subject);
+    // Key, and whether reserve, extend and settle of the others fail by it.
+    for (key, reserves, extends, settles) in [
+        (&open, false, false, true),
+        (&other, false, true, true),
+        (&record, true, false, false),
+        (&first, false, true, true),
+        (&last, false, false, true),
+    ] {
+        server.command::<u64>(&["COPY", key, "aside"]);
+        server.command::<()>(&["DEL", key]);
+        server.command::<()>(&["HSET", key, "something", "else"]);
+        let before = server.dump();
+        let reserved = fixture.store.reserve(&hold(2, &charges), TIME).await;
+        assert_eq!(reserved.is_ok(), reserves, "{key}: {reserved:?}");
+        if reserves {
+            fixture.settle(settlement(2, UNSENT)).await;
+        } else {
+            assert_eq!(server.dump(), before, "{key}");
+        }
+        let before = server.dump();
+        let both = crate::store::Extension { lease: true, ..extension(1, 5) };
+        let extended = fixture.store.extend(&[both], TIME).await.remove(0);
+        assert_eq!(extended.is_ok(), extends, "{key}: {extended:?}");
+        if !extends {
+            assert_eq!(server.dump(), before, "{key}");
+        }
+        let closed = fixture.store.settle(&[settlement(1, UNSENT)], &|_, _| None, TIME).await.remove(0);
+        assert_eq!(closed.is_ok(), settles, "{key}: {closed:?}");
+        server.command::<()>(&["DEL", key]);
+        if server.command::<u64>(&["EXISTS", "aside"]) == 1 {
+            server.command::<()>(&["RENAME", "aside", key]);
+        }
+        // All of it is given back but what could not be read.
+        if settles {
+            assert_eq!(fixture.used(&charges[1]).await, 0, "{key}");
+        }
+        server.command::<()>(&["FLUSHALL"]);
+        assert_eq!(fixture.verdict(&hold(1, &charges)).await, HELD);
+    }
+}
+
 #[tokio::test]
 async fn unreadable_state_is_left_alone() {
     let fixture = Fixture::redis().await;
@@ -142,7 +233,6 @@ async fn the_servers_clock_decides() {
     use std::sync::Arc;
 
     use crate::clock::{Clock, ManualClock, SystemClock};
-    use crate::limits::Algorithm;
     use crate::store::redis::RedisStore;
     use crate::store::{Extended, Extension, Lifetimes, Store, TopUp};
 
@@ -177,15 +267,17 @@ async fn a_server_that_is_not_there() {
     use crate::store::Lifetimes;
     use crate::store::redis::RedisStore;
 
-    for (url, says) in [
-        ("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
-        ("http://hunter2", "URL cannot be read"),
-        ("", "URL cannot be read"),
-        ("rediss://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
-    ] {
+    let refused = |url, says| async move {
         let opened = RedisStore::connect(url, "t", Arc::new(SystemClock), Lifetimes::default()).await;
         let message = opened.err().unwrap().to_string();
         assert!(message.contains(says) && !message.contains("hunter2"), "{message}");
         assert!(!message.contains('\n'));
-    }
+    };
+    // Each waits for as long as a start does.
+    tokio::join!(
+        refused("redis://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
+        refused("http://hunter2", "URL cannot be read"),
+        refused("", "URL cannot be read"),
+        refused("rediss://:hunter2@127.0.0.1:1", "127.0.0.1:1"),
+    );
 }

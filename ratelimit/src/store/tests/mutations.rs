@@ -55,8 +55,8 @@ mutations! {
         "if struct.unpack('>d', text, at) == b.start then" => "if true then",
         by settling::suite::a_refund_goes_to_its_window_or_nowhere;
     a_refund_into_the_current_day:
-        "  refund = function(b, text, at, amount)\n    if struct.unpack('>d', text, at) == b.start then"
-        => "  refund = function(b, text, at, amount)\n    if true then",
+        "  refund = function(b, text, at, amount, held, place)\n    if struct.unpack('>d', text, at) == b.start then"
+        => "  refund = function(b, text, at, amount, held, place)\n    if true then",
         by conservation::suite::every_window_has_its_charges;
     a_refund_into_the_current_sub_window:
         "local place = struct.unpack('>d', text, at) - (b.head - b.n)" => "local place = b.n",

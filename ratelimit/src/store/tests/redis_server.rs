@@ -13,21 +13,45 @@ pub struct RedisServer {
 
 impl RedisServer {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With words of its command line added.
+    pub fn start_with(settings: &[&str]) -> Self {
         // Between choosing a port and using it another process may take it: then another one.
         for _ in 0..5 {
-            if let Some(server) = Self::try_start() {
+            if let Some(server) = Self::try_start(settings) {
                 return server;
             }
         }
         panic!("redis-server did not start on any of five ports");
     }
 
-    fn try_start() -> Option<Self> {
+    fn try_start(settings: &[&str]) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
-        let child = Self::launch(port, directory.path(), &[]);
+        let child = Self::launch(port, directory.path(), settings);
         let mut server = Self { child, directory, port, url: format!("redis://127.0.0.1:{port}") };
         server.answers().then_some(server)
+    }
+
+    /// A Sentinel that watches nothing.
+    pub fn start_sentinel(file: &Path) -> Self {
+        let file = file.to_str().unwrap();
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let child = Command::new("redis-server")
+                .args([file, "--sentinel", "--port", &port.to_string(), "--bind", "127.0.0.1"])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let mut server = Self { child, directory, port, url: format!("redis://127.0.0.1:{port}") };
+            if server.answers() {
+                return server;
+            }
+        }
+        panic!("a Sentinel did not start on any of five ports");
     }
 
     fn launch(port: u16, directory: &Path, settings: &[&str]) -> Child {
@@ -55,6 +79,19 @@ impl RedisServer {
             std::thread::sleep(Duration::from_millis(10));
         }
         false
+    }
+
+    /// Makes it a replica of another one, or a master again.
+    pub fn follow(&self, master: Option<&Self>) {
+        match master {
+            Some(master) => self.command::<()>(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]),
+            None => self.command::<()>(&["REPLICAOF", "NO", "ONE"]),
+        }
+    }
+
+    /// Closes the connections of everybody but this one.
+    pub fn kill_connections(&self) {
+        self.command::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     }
 
     /// Ends the process as an operator does.

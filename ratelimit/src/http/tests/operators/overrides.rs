@@ -46,7 +46,10 @@ async fn an_override_holds_for_its_time() {
         assert_eq!(reserve(&server, 2).await["decision"], "allow");
         // Nothing at all.
         assert_eq!(set("tpm", 0).await.0, StatusCode::OK);
-        assert_eq!(reserve(&server, 3).await["reason"], "request_exceeds_limit");
+        let refused = reserve(&server, 3).await;
+        assert_eq!(refused["reason"], "tpm_limit_exceeded");
+        let retry_after_ms = refused["retry_after_ms"].as_u64().unwrap();
+        assert!((3_590_000..=3_600_000).contains(&retry_after_ms), "{refused}");
     }
 }
 

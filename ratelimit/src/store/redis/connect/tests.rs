@@ -8,9 +8,10 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::*;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::limits::Algorithm;
 use crate::store::redis::RedisStore;
+use crate::store::tests::proxy::Proxy;
 use crate::store::tests::redis_server::RedisServer;
 use crate::store::tests::{HELD, TIME, booking, eventually, hold, settle_all, settlement, tokens, used};
 use crate::store::{Lifetimes, Settled, Store};
@@ -223,6 +224,65 @@ async fn a_server_that_was_emptied_is_noticed() {
         async move { watch.run(metrics, || 0).await }
     });
     eventually("the metric", || async { metrics.text().unwrap().contains("store_wiped_total 1\n") }).await;
+    watching.abort();
+}
+
+/// The address leads to a server of another kind, and back.
+#[tokio::test]
+async fn a_server_of_another_kind_is_noticed() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sentinel.conf");
+    std::fs::write(&file, "").unwrap();
+    let others = [
+        (RedisServer::start_sentinel(&file), Unfit::Sentinel),
+        (RedisServer::start_with(&["--cluster-enabled", "yes"]), Unfit::Cluster),
+        (RedisServer::start_with(&["--replicaof", "127.0.0.1", "1"]), Unfit::Replica),
+    ];
+    let (proxy, url) = Proxy::before(&server.url).await;
+    let store = open(Target::from(&url)).await.unwrap();
+    let mut watch = store.watch();
+    assert_eq!(watch.look(0).await, Ok(Vec::new()));
+    for (other, unfit) in others {
+        proxy.turn_to(&other.url);
+        server.kill_connections();
+        let found = watch.look(0).await.unwrap();
+        assert_eq!(found, [Finding::Restarted, Finding::Unfit(unfit)]);
+        assert!(store.ping(TIME).await.is_err());
+        proxy.turn_to(&server.url);
+        eventually("the right one", || async { store.ping(TIME).await.is_ok() }).await;
+        assert_eq!(watch.look(0).await, Ok(vec![Finding::Restarted]));
+    }
+}
+
+/// How far the clocks are apart is a metric, and an error in the log when it is too much.
+#[tokio::test]
+async fn clocks_that_come_apart_are_noticed() {
+    let server = RedisServer::start();
+    let clock = Arc::new(ManualClock::new(SystemClock.now_ms()));
+    let store = RedisStore::connect(&server.url, "t", clock.clone(), Lifetimes::default()).await.unwrap();
+    let mut watch = store.watch();
+    assert_eq!(watch.look(0).await, Ok(Vec::new()));
+    for behind in [7_200_000, -7_200_000] {
+        clock.set(SystemClock.now_ms().saturating_add_signed(-behind));
+        let found = watch.look(0).await.unwrap();
+        let [Finding::ClocksDiffer { ahead_ms }] = found[..] else { panic!("{found:?}") };
+        assert!(ahead_ms.abs_diff(behind) < 20_000, "{ahead_ms}");
+        // Said once.
+        assert_eq!(watch.look(0).await, Ok(Vec::new()));
+        clock.set(SystemClock.now_ms());
+        assert_eq!(watch.look(0).await, Ok(Vec::new()));
+    }
+    clock.set(SystemClock.now_ms() - 7_200_000);
+    let metrics = Arc::new(crate::metrics::Metrics::default());
+    let watching = tokio::spawn(watch.run(metrics.clone(), || 0));
+    eventually("the metric", || async {
+        let text = metrics.text().unwrap();
+        let line =
+            text.lines().find(|line| line.starts_with("tokengate_ratelimit_store_clock_ahead_seconds "));
+        line.unwrap().rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() > 7_100.0
+    })
+    .await;
     watching.abort();
 }
 
