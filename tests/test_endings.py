@@ -190,6 +190,31 @@ def test_an_error_event_after_output_costs_the_output(stack: Stack, tenant: Tena
     stack.settles_to(tenant, estimate("Hel"), requests=1)
 
 
+@pytest.mark.parametrize("reported", [11, 1 << 40], ids=["too little", "absurdly much"])
+def test_a_client_that_leaves_pays_for_the_text_whatever_was_reported(
+    stack: Stack, tenant: Tenant, reported: int
+) -> None:
+    """The report comes first, and the text after it."""
+    report = chat.usage_event(chat.Usage(prompt(), reported - prompt()))
+    text = [f" {word}" for word in ("one", "two", "three", "four") * 10]
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(200, chat.EVENT_STREAM)
+        await exchange.chunk(report + b"".join(map(chat.delta_event, text)))
+        await exchange.gone()
+
+    stack.upstream.handler = handler
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body(stream=True))))
+    head, seen = client.head(), b""
+    for piece in client.pieces(head):
+        seen += piece
+        if seen.endswith(chat.delta_event(text[-1])):
+            break
+    client.close()
+    stack.settles_to(tenant, estimate(*text), requests=1)
+
+
 PAGE = b"<!doctype html><title>503</title>" + b"<p>The service is temporarily unavailable.</p>\n" * 45
 
 

@@ -279,6 +279,15 @@ mod tests {
         ] {
             assert_eq!(row(auto, REQUEST, 200, &relay(&chunks, false)), expected);
         }
+        // Ended by itself, without the mark that others send.
+        for (chunks, expected) in [
+            (vec![USAGE, &text], (Outcome::Estimated, true, 9 + delivered)),
+            (vec![&text, USAGE], (Outcome::Used, true, 11)),
+        ] {
+            let mut relay = relay(&chunks, false);
+            relay.chunk(b"", true);
+            assert_eq!(row(auto, REQUEST, 200, &relay), expected);
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Relay {
     hide: bool,
     passing: Passing,
     place: Place,
+    /// The body came to its own end.
+    has_ended: bool,
     /// Bytes of an unfinished event that had to be let go since the stream was to end.
     overtime: usize,
 }
@@ -80,12 +82,14 @@ impl Relay {
             hide: hide && coding == Coding::Identity,
             passing: Passing::default(),
             place: Place { is_new_line: true, ..Place::default() },
+            has_ended: false,
             overtime: 0,
         }
     }
 
     /// Takes the next bytes of the body; gives what to send instead, where that is something else.
     pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        self.has_ended |= is_last;
         if let Some(first) = chunk.first().filter(|_| !self.has_begun) {
             self.has_begun = true;
             // Whatever the headers say: what begins so is compressed, and what does not is not.
@@ -294,11 +298,13 @@ impl Relay {
         }
     }
 
-    /// The provider said all that it had to say.
+    /// The provider said all that it had to say, its report last. Some servers send no mark at the end.
     pub fn is_whole(&self) -> bool {
         match self.kind {
             Kind::Json => self.scanner.is_done(),
-            Kind::Events(_) => self.answer.has_end_mark(),
+            Kind::Events(_) => {
+                self.answer.has_end_mark() || (self.has_ended && !self.answer.has_text_behind_usage())
+            }
             Kind::Undecided(_) | Kind::Unreadable => false,
         }
     }

@@ -27,6 +27,8 @@ pub struct Answer {
     report: Report,
     /// Something says that the provider failed.
     failed: bool,
+    /// Text came after the last report.
+    has_text_behind: bool,
     /// There was output that cannot be counted.
     has_uncounted: bool,
     /// The mark that ends a stream was seen.
@@ -79,6 +81,7 @@ impl Answer {
             transcript: Transcript::new(encoding),
             report: Report::default(),
             failed: false,
+            has_text_behind: false,
             has_uncounted: false,
             has_end_mark: false,
             model: Vec::new(),
@@ -100,6 +103,11 @@ impl Answer {
     /// There was output beside the text that is counted.
     pub fn has_uncounted(&self) -> bool {
         self.has_uncounted
+    }
+
+    /// Text came after the last report, which therefore may not know of it.
+    pub fn has_text_behind_usage(&self) -> bool {
+        self.has_text_behind
     }
 
     pub fn has_end_mark(&self) -> bool {
@@ -162,6 +170,7 @@ impl Answer {
     }
 
     fn delivered(&mut self, source: Source, piece: &[u8]) {
+        self.has_text_behind = true;
         self.event.waiting_bytes += piece.len();
         match self.event.waiting.last_mut() {
             Some((last, text)) if *last == source => text.extend_from_slice(piece),
@@ -284,7 +293,7 @@ impl Visitor for Answer {
     fn close(&mut self, path: &[Frame], container: Container) {
         let path = alone(path);
         if container == Container::Object && usage(path).is_some_and(<[Frame]>::is_empty) {
-            self.report.replace(&self.event.report);
+            self.has_text_behind &= !self.report.replace(&self.event.report);
         }
         if matches!(path, [Member(Name::Choices), Item]) {
             self.flush_choice();

@@ -188,6 +188,20 @@ fn a_later_report_replaces_only_what_it_says() {
             ],
             (9, 0, 3, 3),
         ),
+        (
+            vec![
+                r#"{"prompt_tokens":9,"completion_tokens":2,"total_tokens":31}"#,
+                r#"{"prompt_tokens":9,"completion_tokens":2,"total_tokens":0}"#,
+            ],
+            (9, 0, 2, 20),
+        ),
+        (
+            vec![
+                r#"{"prompt_tokens":9,"completion_tokens":2}"#,
+                r#"{"prompt_tokens_details":{"cached_tokens":4}}"#,
+            ],
+            (5, 4, 2, 0),
+        ),
         // The sum of the first report is not that of the second.
         (
             vec![
