@@ -211,6 +211,7 @@ fn the_first_bytes_decide_what_a_coding_leaves_open() {
         (Coding::Identity, packed.as_slice(), Some(11), Reading::Events),
         (Coding::Gzip, stream.as_bytes(), Some(11), Reading::Events),
         (Coding::Other, packed.as_slice(), None, Reading::Unreadable),
+        (Coding::Other, stream.as_bytes(), Some(11), Reading::Unreadable),
         // Compressed in another way; some begins as JSON does.
         (Coding::Identity, b"\x28\xb5\x2f\xfd\x24\x05\x29\x00\x00", None, Reading::Unreadable),
         (Coding::Identity, b"\x78\x9c\x4b\x2c\x01\x00", None, Reading::Unreadable),

@@ -95,6 +95,11 @@ impl Answer {
         self.report.usage()
     }
 
+    /// The reports say how many tokens there were in all, and no more.
+    pub fn reports_sum_only(&self) -> bool {
+        self.report.is_sum_only()
+    }
+
     /// The provider said that it failed, and delivered nothing.
     pub fn only_failed(&self) -> bool {
         self.failed && !self.transcript.has_text() && !self.has_uncounted

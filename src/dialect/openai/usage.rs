@@ -97,6 +97,11 @@ impl Report {
         later.usage().is_some()
     }
 
+    /// No part of the sum is known.
+    pub fn is_sum_only(&self) -> bool {
+        [self.prompt, self.input, self.completion].into_iter().flatten().all(|part| part == 0)
+    }
+
     /// The classes made disjoint; `None` when there is no number to use.
     pub fn usage(&self) -> Option<Usage> {
         let zero = |number: Option<u64>| number.unwrap_or(0);
