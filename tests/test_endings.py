@@ -118,7 +118,7 @@ def test_long_text_without_usage(stack: Stack, tenant: Tenant) -> None:
     """More text than is kept: what was counted earlier adds up to the same."""
     pieces = [f"Sentence {i} of a zebrafish, naïve and 价格.\n" for i in range(2000)]
     stack.upstream.handler = streaming(*map(chat.delta_event, pieces))
-    stack.ask(tenant, stream=True)
+    stack.ask(tenant, stream=True, max_tokens=None)
     stack.settles_to(tenant, estimate(*pieces), requests=1)
 
 
