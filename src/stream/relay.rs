@@ -12,6 +12,9 @@ use crate::tokenizer::Encoding;
 /// What gzip begins with, and no text.
 const GZIP: u8 = 0x1f;
 
+/// A byte order mark may stand before either.
+const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 pub struct Relay {
     kind: Kind,
     coding: Coding,
@@ -33,7 +36,7 @@ pub struct Relay {
 }
 
 enum Kind {
-    /// Only JSON's white space so far: it is JSON if an object or array follows, else a stream.
+    /// Only JSON's white space, or a byte order mark, so far: it is JSON if an object or array follows, else a stream.
     Undecided(Framer),
     Json,
     Events(Framer),
@@ -108,7 +111,7 @@ impl Relay {
     fn plain(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
         self.sniff.push(chunk);
         if let Kind::Undecided(framer) = &mut self.kind
-            && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte))
+            && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte) && !MARK.contains(*byte))
         {
             let framer = std::mem::take(framer);
             self.kind = if matches!(first, b'{' | b'[') { Kind::Json } else { Kind::Events(framer) };

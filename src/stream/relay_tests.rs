@@ -164,6 +164,9 @@ fn json_is_read_and_never_changed() {
         let (client, relay) = relay(true, &[b"\n ", a, b]);
         assert_eq!(client, format!("\n {body}").as_bytes());
         assert_eq!((total(&relay), relay.reading()), (Some(10), Reading::Json { complete: true }));
+        let (client, relay) = self::relay(true, &[b"\xef", b"\xbb\xbf", a, b]);
+        assert_eq!(client, format!("\u{feff}{body}").as_bytes());
+        assert_eq!((total(&relay), relay.reading()), (Some(10), Reading::Json { complete: true }));
     }
     let (_, cut) = relay(false, &[&body.as_bytes()[..50]]);
     assert_eq!(cut.reading(), Reading::Json { complete: false });

@@ -6,7 +6,7 @@
 use tokengate_api::{Usage, model_name};
 
 use super::choice::{self, Kind};
-use super::transcript::{Source, Transcript};
+use super::transcript::{Carrier, Source, Transcript};
 use super::usage::Report;
 use crate::json::scan::{Container, Frame, Name, Visitor};
 use crate::tokenizer::Encoding;
@@ -168,8 +168,12 @@ impl Answer {
     /// Hands the text of the current choice to the transcript.
     fn flush_choice(&mut self) {
         let choice = self.event.index.unwrap_or(self.event.position);
+        // Where a `message` stands beside a `delta`, it repeats all text so far.
+        let has_delta = self.event.waiting.iter().any(|(source, _)| source.carrier == Carrier::Delta);
         for (source, text) in self.event.waiting.drain(..) {
-            self.transcript.push(choice, source, &text);
+            if source.carrier == Carrier::Delta || !has_delta {
+                self.transcript.push(choice, source, &text);
+            }
         }
         self.event.waiting_bytes = 0;
     }

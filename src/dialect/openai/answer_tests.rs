@@ -326,6 +326,18 @@ fn every_text_counts_and_nothing_else() {
 }
 
 #[test]
+fn text_so_far_beside_a_delta_counts_once() {
+    let events = ["one", "one two", "one two three"].map(|so_far| {
+        let delta = so_far.rsplit_once(' ').map_or("one".to_owned(), |(_, last)| format!(" {last}"));
+        format!(
+            r#"{{"choices":[{{"index":0,"message":{{"role":"assistant","content":"{so_far}"}},"delta":{{"content":"{delta}"}}}}]}}"#
+        )
+    });
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    assert_eq!(read(&events).1, 3);
+}
+
+#[test]
 fn an_error_is_known_wherever_it_is() {
     let error = r#"{"error":{"message":"backend lost","type":"server_error","code":500}}"#;
     for (events, only_failed) in [
