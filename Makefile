@@ -116,12 +116,13 @@ e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both way
 	$(PYTHON) -m pytest tests -q -n 2
 	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py
 
-soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
+soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy; then honest callers beside attackers
 	@scripts/setup test
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit --bins
 	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) tests/soak.py
+	$(PYTHON) tests/soak_attacked.py
 
 proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
 	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)

@@ -223,6 +223,8 @@ CASES = [
     warning("heavy_streams", {f"{HEAP}/1": DROP}, "reset_high_memory_stream", "overload_manager.actions"),
     warning("heavy_streams", {"bootstrap overload_manager/buffer_factory_config": DROP}, "resets none",
             "buffer_factory_config.minimum_account_to_track_power_of_two"),
+    warning("memory_release", {"bootstrap memory_allocator_manager": DROP}, "stays with Envoy",
+            "memory_allocator_manager.bytes_to_release"),
     warning("reset_bound", {f"{RUNTIME}/overload": DROP}, "the default, 500,", "layered_runtime"),
     warning("reset_bound", {f"{RUNTIME}/overload/premature_reset_total_stream_count": 100000}, "is 100000",
             "static_layer.overload.premature_reset_total_stream_count"),

@@ -87,6 +87,16 @@ def heavy_streams(gateway: Gateway) -> Iterator[Finding]:
         )
 
 
+def memory_release(gateway: Gateway) -> Iterator[Finding]:
+    released = gateway.bootstrap.at("memory_allocator_manager", "bytes_to_release")
+    if gateway.bootstrap and not released.number():
+        yield warning(
+            released,
+            "the memory that a flood took stays with Envoy when the flood is over",
+            "memory_allocator_manager: {bytes_to_release: 67108864, memory_release_interval: 1s}",
+        )
+
+
 def reset_bound(gateway: Gateway) -> Iterator[Finding]:
     key = "overload.premature_reset_total_stream_count"
     limit = _runtime(gateway, key)

@@ -55,6 +55,7 @@ CHECKS: tuple[Callable[[Gateway], Iterator[Finding]], ...] = (
     check_overload.admin_connections,
     check_overload.memory_bound,
     check_overload.heavy_streams,
+    check_overload.memory_release,
     check_overload.reset_bound,
     check_overload.requests_per_cycle,
     check_overload.concurrent_streams,
