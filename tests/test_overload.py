@@ -71,6 +71,30 @@ def test_without_memory_new_requests_are_refused_in_the_apis_shape() -> None:
         stack.settles_to(tenant, tokens=0, requests=0)
 
 
+def test_when_memory_runs_out_the_streams_that_take_it_are_reset() -> None:
+    def small(config: Config) -> None:
+        monitors(config)[1]["max_heap_size_bytes"] = 128 << 20
+
+    with changed(small) as stack:
+        tenant = stack.tenant()
+        clients = [http2.Http2(stack.envoy.port) for _ in range(16)]
+        streams = [client.start("POST", chat.PATH, [tenant.bearer]) for client in clients]
+        for client, stream in zip(clients, streams, strict=True):
+            try:
+                client.data(stream, [b" " * (7 << 20)], end=False)
+            except (http2.StreamReset, ConnectionError):
+                break
+        count = "envoy.overload_actions.reset_high_memory_stream.count"
+        eventually(lambda: stack.envoy.stats(f"^{count}$").get(count, 0), lambda reset: reset > 0, 20)
+        pressure = "overload.envoy.resource_monitors.fixed_heap.pressure"
+        eventually(lambda: stack.envoy.stats(f"^{pressure}$")[pressure], lambda percent: percent < 80, 20)
+        assert stack.ask(tenant).status == 200
+        reset = [entry for entry in stack.envoy.access_log() if entry["details"] == "overload"]
+        assert reset and {entry["flags"] for entry in reset} == {"OM"}
+        for client in clients:
+            client.close()
+
+
 def test_a_flood_of_resets_ends_the_connection_before_it_costs_reserves(stack: Stack, tenant: Tenant) -> None:
     before = stack.service.store_calls("reserve")
     headers = h2_flood.block(chat.PATH, [tenant.bearer])
