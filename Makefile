@@ -114,7 +114,7 @@ e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both way
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream --bins
 	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) -m pytest tests -q -n 2
-	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py
+	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py --ignore tests/test_setup.py
 
 soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy; then honest callers beside attackers
 	@scripts/setup test
