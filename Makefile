@@ -68,9 +68,9 @@ help: ## Show this
 
 demo: ## Install what is missing, start everything, print two curl commands; Ctrl-C stops it
 	@scripts/setup demo $(if $(and $(filter redis,$(STORE)),$(if $(REDIS_URL),,yes)),redis)
-	@[ -e target/debug/tokengate-demo-upstream ] || echo 'building the filter, the quota service and the demo upstream: some minutes the first time'
-	@scripts/build-wasm
-	@cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream
+	@[ -e target/quick/tokengate-demo-upstream ] || echo 'building the filter, the quota service and the demo upstream: about two minutes the first time, on two cores'
+	@scripts/build-wasm --quick
+	@cargo build -q --profile quick -p tokengate-ratelimit -p tokengate-demo-upstream --bins
 	@exec $(PYTHON) scripts/demo
 
 build: ## Build the filter (wasm, release) and the quota service
@@ -81,7 +81,7 @@ build: ## Build the filter (wasm, release) and the quota service
 
 # The demo's own PROVIDER_KEY is not what Envoy will have.
 doctor: ## Check an Envoy configuration for all that tokengate needs
-	@scripts/setup demo
+	@scripts/setup doctor
 	@$(if $(filter file,$(origin PROVIDER_KEY)),env -u PROVIDER_KEY )$(PYTHON) scripts/doctor $(CONFIG)
 
 test: ## Install what is missing and run every test
@@ -114,14 +114,15 @@ e2e: ## End-to-end tests on a real Envoy, with the wasm that ships, for both way
 	cargo build -q -p tokengate-ratelimit -p tokengate-demo-upstream --bins
 	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) -m pytest tests -q -n 2
-	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py
+	TOKENGATE_TEST_HOLD_AT=body $(PYTHON) -m pytest tests -q -n 2 --ignore tests/test_demo.py --ignore tests/test_doctor.py --ignore tests/test_setup.py
 
-soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy
+soak: ## REQUESTS mixed requests of CONCURRENCY callers through one Envoy; then honest callers beside attackers
 	@scripts/setup test
 	scripts/build-wasm
 	cargo build -q -p tokengate-ratelimit --bins
 	cargo build -q -p tokengate --examples --features $(VOCABULARIES)
 	$(PYTHON) tests/soak.py
+	$(PYTHON) tests/soak_attacked.py
 
 proof-tokens: ## Compare 200 MB of token counts with tiktoken-rs (MEGABYTES=, SEED=)
 	cargo run -q --release --example proof_tokens -- $(or $(MEGABYTES),200) $(or $(SEED),1)

@@ -71,6 +71,12 @@ SWITCHED_OFF = {
 }
 FORMAT = "hcm access_log/0/typed_config/log_format/json_format"
 MAPPER = "hcm local_reply_config/mappers/0/filter"
+RUNTIME = "bootstrap layered_runtime/layers/0/static_layer"
+HEAP = "bootstrap overload_manager/actions"
+CORS_POLICY = {
+    "envoy.filters.http.cors": {"@type": "type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy"}
+}
+CORS = "http.cors.v3.Cors"
 BODY = {"filter hold_at": "body"}
 BUFFER = "http.buffer.v3.Buffer"
 STREAMING = http_filter(
@@ -121,6 +127,12 @@ CASES = [
     warning("filters_behind", {"hcm http_filters/+": http_filter("http.wasm.v3.Wasm")}, "after it was counted"),
     warning("filters_behind", {"hcm http_filters/+": http_filter(
         "http.lua.v3.Lua", default_source_code={"inline_string": "handle:body():setBytes('')"})}, "this script"),
+    error("cors", {"host typed_per_filter_config": CORS_POLICY}, "can call | envoy.filters.http.cors before",
+          "virtual_hosts[0].typed_per_filter_config.envoy.filters.http.cors"),
+    error("cors", {"hcm route_config/typed_per_filter_config": CORS_POLICY}, "no web page can call"),
+    error("cors", {"entry typed_per_filter_config": CORS_POLICY, "hcm http_filters/+": http_filter(CORS)},
+          "no web page can call", "http_filters[1]"),
+    error("cors", {"route cors": {"allow_methods": "POST"}}, "no web page can call", "route.cors"),
     # Buffers, clusters, statistics.
     error("body_buffers", {"listener per_connection_buffer_limit_bytes": DROP}, "the default, 1048576,",
           "listeners[0].per_connection_buffer_limit_bytes"),
@@ -128,7 +140,7 @@ CASES = [
     error("body_buffers", {"hcm http2_protocol_options/initial_stream_window_size": 65536}, "65536 is not above",
           "http2_protocol_options.initial_stream_window_size"),
     error("body_buffers", {"filter max_body_bytes": 16777216, "hcm codec_type": "HTTP2",
-                           "hcm http2_protocol_options": DROP}, "the default, 16777216,"),
+                           "hcm http2_protocol_options": DROP}, "the default, 16777216,", also=("concurrent_streams",)),
     error("body_buffers", {"host request_body_buffer_limit": 4096}, "4096",
           "virtual_hosts[0].request_body_buffer_limit"),
     error("quota_cluster", {"filter quota/cluster": "elsewhere"}, "there is no such cluster", "config.configuration"),
@@ -182,6 +194,9 @@ CASES = [
     warning("remote_address", {"hcm use_remote_address": DROP}, "x-forwarded-for", "use_remote_address"),
     warning("request_id", {"hcm always_set_request_id_in_response": DROP}, "x-request-id"),
     error("continue_100", {"hcm proxy_100_continue": True}, "proxy_100_continue: false", "proxy_100_continue"),
+    warning("ignored_upgrades", {"hcm http_protocol_options": DROP}, "get 403 | ignore_http_11_upgrade",
+            "http_protocol_options.ignore_http_11_upgrade"),
+    warning("ignored_upgrades", {"hcm http_protocol_options/ignore_http_11_upgrade": [{"prefix": "tls/"}]}, "TLS/1.2"),
     warning("access_log", {"hcm access_log": DROP}, "no access log", "typed_config.access_log"),
     error("logged_credentials", {f"{FORMAT}/key": "%REQ(AUTHORIZATION)%"}, "authorization", "json_format.key"),
     error("logged_credentials", {f"{FORMAT}/key": "%REQ(X-USER?X-API-KEY):20%"}, "x-api-key"),
@@ -194,6 +209,33 @@ CASES = [
     warning("rewritten_refusals", {MAPPER: {"status_code_filter": {"comparison": {
         "op": "EQ", "value": {"default_value": 413, "runtime_key": "x"}}}}}, "rewrites tokengate's refusals"),
     warning("rewritten_refusals", {"hcm local_reply_config/body_format": {"text_format": "x"}}, "no longer see"),
+    # Bounds on what strangers may take.
+    warning("connection_bound", {"bootstrap overload_manager/resource_monitors/0": DROP}, "every file descriptor",
+            "overload_manager"),
+    warning("connection_bound", {"bootstrap overload_manager": DROP}, "global_downstream_max_connections",
+            also=("memory_bound",)),
+    warning("admin_connections", {"bootstrap admin/ignore_global_conn_limit": DROP}, "closed to you too",
+            "admin.ignore_global_conn_limit"),
+    warning("memory_bound", {"bootstrap overload_manager/resource_monitors/1": DROP}, "the kernel ends Envoy",
+            "overload_manager.resource_monitors"),
+    warning("memory_bound", {f"{HEAP}/2": DROP}, "stop_accepting_requests", "overload_manager.actions"),
+    warning("memory_bound", {f"{HEAP}/2/triggers/0/name": "envoy.resource_monitors.cpu_utilization"}, "none left"),
+    warning("heavy_streams", {f"{HEAP}/1": DROP}, "reset_high_memory_stream", "overload_manager.actions"),
+    warning("heavy_streams", {"bootstrap overload_manager/buffer_factory_config": DROP}, "resets none",
+            "buffer_factory_config.minimum_account_to_track_power_of_two"),
+    warning("memory_release", {"bootstrap memory_allocator_manager": DROP}, "stays with Envoy",
+            "memory_allocator_manager.bytes_to_release"),
+    warning("reset_bound", {f"{RUNTIME}/overload": DROP}, "the default, 500,", "layered_runtime"),
+    warning("reset_bound", {f"{RUNTIME}/overload/premature_reset_total_stream_count": 100000}, "is 100000",
+            "static_layer.overload.premature_reset_total_stream_count"),
+    warning("requests_per_cycle", {f"{RUNTIME}/http": DROP}, "begun in one go", "layered_runtime"),
+    warning("requests_per_cycle", {f"{RUNTIME}/http/max_requests_per_io_cycle": 0}, "everybody else waits",
+            "static_layer.http.max_requests_per_io_cycle"),
+    warning("concurrent_streams", {"hcm http2_protocol_options/max_concurrent_streams": DROP}, "streams: 128",
+            "http2_protocol_options.max_concurrent_streams"),
+    warning("concurrent_streams", {"hcm http2_protocol_options/max_concurrent_streams": 100000}, "as many requests"),
+    warning("headers_timeout", {"hcm request_headers_timeout": DROP}, "request_headers_timeout: 10s"),
+    warning("headers_timeout", {"hcm request_headers_timeout": "0s"}, "for ever"),
 ]  # fmt: skip
 
 

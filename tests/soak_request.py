@@ -36,7 +36,7 @@ class Request:
     def may_end_early(self) -> bool:
         return self.is_cut or self.leaves_after_s is not None or self.leaves_after_bytes is not None
 
-    def send(self, port: int, number: int) -> int | None:
+    def send(self, port: int, number: int | str) -> int | None:
         """The answer's status, or None when the caller left or the answer was cut."""
         fields = [self.tenant.bearer, (NUMBER, str(number)), *self.headers]
         return self._http2(port, fields) if self.over_http2 else self._http1(port, fields)

@@ -15,7 +15,7 @@ from harness import places
 from harness.ports import free_port
 from harness.wait import eventually
 
-DEMO = [str(places.ROOT / ".venv/bin/python"), str(places.ROOT / "scripts/demo")]
+DEMO = [str(places.ROOT / ".venv/bin/python"), str(places.ROOT / "scripts/demo"), "debug"]
 
 
 @dataclass
@@ -82,6 +82,13 @@ def test_the_commands_of_the_readme(demo: Demo) -> None:
     assert explained["tenant"] == "tenant-a" and explained["limits"]
 
 
+def test_the_printed_commands_are_those_of_the_readme(demo: Demo) -> None:
+    [block] = [block for block in readme_blocks() if "curl" in block]
+    commands = [line for line in block.replace("\\\n", "").splitlines() if line.startswith("curl")]
+    printed = [curl.replace(f":{demo.ports['PORT']}/", ":10000/") for curl in demo.curls]
+    assert printed == [" ".join(command.split()) for command in commands[:2]]
+
+
 def test_ctrl_c_stops_everything(demo: Demo) -> None:
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(20) == 0
@@ -132,6 +139,23 @@ def _one_line(env: dict[str, str], named: str) -> None:
     assert ended.stdout == ""
     [line] = ended.stderr.splitlines()
     assert named in line, line
+
+
+def test_another_way_of_building_is_one_clear_line() -> None:
+    ended = subprocess.run([*DEMO[:-1], "slow"], env=settings(), capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "demo: usage: scripts/demo [quick | debug]\n"
+
+
+def test_make_demo_runs_what_it_builds() -> None:
+    """And nothing else is built."""
+    shown = subprocess.run(["make", "-n", "demo"], cwd=places.ROOT, capture_output=True, text=True, check=True).stdout
+    built = [line for line in shown.splitlines() if re.match(r"scripts/build-wasm|cargo build", line)]
+    assert built == [
+        "scripts/build-wasm --quick",
+        "cargo build -q --profile quick -p tokengate-ratelimit -p tokengate-demo-upstream --bins",
+    ]
+    assert re.search(r"^exec \S+ scripts/demo$", shown, re.MULTILINE), "it runs what is built by default, quick"
 
 
 def test_make_help_names_every_variable() -> None:

@@ -22,7 +22,7 @@ from doctor.checks import CHECKS, examine  # noqa: E402
 from doctor.finding import Finding  # noqa: E402
 from doctor.node import Node  # noqa: E402
 from doctor.parts import gateways  # noqa: E402
-from doctor_cases import CASES, DROP, ENVIRON, ROOTS, SWITCHED_OFF, Case, http_filter  # noqa: E402
+from doctor_cases import CASES, CORS, CORS_POLICY, DROP, ENVIRON, ROOTS, SWITCHED_OFF, Case, http_filter  # noqa: E402
 
 SHIPPED = yaml.safe_load((places.ROOT / "envoy.yaml").read_text())
 
@@ -118,6 +118,14 @@ def test_every_check_has_a_failing_case() -> None:
         {"quota typed_extension_protocol_options": DROP, "quota http2_protocol_options": {}},
         {"hcm codec_type": "HTTP1", "hcm http2_protocol_options": DROP},
         {"filter quota/token_env": "TOKEN", "plugin vm_config/environment_variables": {"host_env_keys": ["TOKEN"]}},
+        {"host typed_per_filter_config": CORS_POLICY, "hcm http_filters/+": {"first": True, **http_filter(CORS)}},
+        {"bootstrap layered_runtime": {"layers": [{"name": "a", "static_layer": {
+            "overload.premature_reset_total_stream_count": 50, "http": {"max_requests_per_io_cycle": "2"}}}]}},
+        {"bootstrap layered_runtime": {"layers": [{"name": "a", "rtds_layer": {"name": "a"}}]}},
+        {"bootstrap overload_manager/resource_monitors/0": DROP,
+         "bootstrap layered_runtime/layers/0/static_layer/envoy.resource_limits.listener.llm.connection_limit": 500},
+        {"hcm http_protocol_options/ignore_http_11_upgrade": [{"safe_regex": {"regex": "TLS/.*"}}]},
+        {"hcm http_protocol_options/ignore_http_11_upgrade": [{"exact": "h2"}, {"exact": "TLS/1.2"}]},
         {"filter identity/credential": "forward", "entry request_headers_to_add": DROP},
         {"filter identity/sources": [{"jwt": {"tenant": "org"}}], "hcm http_filters/+": {
             "first": True, **http_filter("http.jwt_authn.v3.JwtAuthentication"), "name": "envoy.filters.http.jwt_authn"}},
@@ -175,6 +183,7 @@ def test_a_part_is_checked_and_the_rest_is_named(root: str) -> None:
     found, unseen = examine([Node(part)], ENVIRON)
     assert found == []
     assert "the cluster tokengate_quota" in unseen and "stats_config" in unseen
+    assert "the overload manager" in unseen and "the runtime" in unseen
     assert ("the listener's buffer limit" in unseen) == (root == "hcm")
 
 

@@ -66,6 +66,36 @@ def continue_100(gateway: Gateway) -> Iterator[Finding]:
         )
 
 
+def ignored_upgrades(gateway: Gateway) -> Iterator[Finding]:
+    """The value that Apache's HttpClient offers must match one of them."""
+    node = gateway.manager["http_protocol_options"]["ignore_http_11_upgrade"]
+    if not gateway.manager or gateway.manager["codec_type"].text() == "HTTP2":
+        return
+    if not any(_matches(matcher, "TLS/1.2") for matcher in node.items()):
+        yield warning(
+            node,
+            "clients that offer `Upgrade: TLS/1.2` on plain HTTP, as Apache's HttpClient 5.4 does by default, get 403",
+            'ignore_http_11_upgrade: [{prefix: "TLS/", ignore_case: true}] in http_protocol_options',
+        )
+
+
+def _matches(matcher: Node, value: str) -> bool:
+    if matcher["safe_regex"]:
+        try:
+            return re.fullmatch(matcher.at("safe_regex", "regex").text(), value) is not None
+        except re.error:
+            return True  # RE2's own syntax; give it the benefit of the doubt
+    fold = str.lower if matcher["ignore_case"].is_true() else str
+    value = fold(value)
+    exact, prefix, suffix, contains = (fold(matcher[n].text()) for n in ("exact", "prefix", "suffix", "contains"))
+    return bool(
+        (exact and value == exact)
+        or (prefix and value.startswith(prefix))
+        or (suffix and value.endswith(suffix))
+        or (contains and contains in value)
+    )
+
+
 def stream_idle_timeout(gateway: Gateway) -> Iterator[Finding]:
     node = gateway.manager["stream_idle_timeout"]
     if not gateway.manager:

@@ -11,6 +11,7 @@ from .parts import Gateway, has_type, router_index
 
 STRING_VALUE = '"@type": type.googleapis.com/google.protobuf.StringValue, value: \'{"quota": …}\''
 BUFFER = "http.buffer.v3.Buffer"
+CORS = "http.cors.v3.Cors"
 
 # Filters that see a request after it was counted, or an answer before it was read.
 _CHANGE_BODIES = {
@@ -180,6 +181,30 @@ def filters_behind(gateway: Gateway) -> Iterator[Finding]:
         for message, what in _CHANGE_BODIES.items():
             if has_type(entry, message):
                 yield warning(entry, f"between tokengate and the router this filter {what}", _BEFORE)
+
+
+def cors(gateway: Gateway) -> Iterator[Finding]:
+    """A preflight carries no key: whoever answers it has to stand before us."""
+    before = len(gateway.filters) - len(gateway.behind) - 1
+    if gateway.patch or any(has_type(entry, CORS) for entry in gateway.filters[:before]):
+        return
+    policies = [_cors_policy(level) for route in gateway.routes for level in (route.action, route.entry, route.host)]
+    policies.append(_cors_policy(gateway.manager["route_config"]))
+    behind = next((entry for entry in gateway.behind if has_type(entry, CORS)), None)
+    for policy in policies:
+        if policy:
+            yield error(
+                behind or policy,
+                "preflights carry no key and are refused before a cors filter answers them: no web page can call",
+                "envoy.filters.http.cors before tokengate in http_filters",
+            )
+            return
+
+
+def _cors_policy(level: Node) -> Node:
+    """The old spelling is a member of its own."""
+    own = [config for _, config in level["typed_per_filter_config"].members() if config.is_type("cors.v3.CorsPolicy")]
+    return own[0] if own else level["cors"]
 
 
 def _external_processor(entry: Node) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from . import check_connection, check_filter, check_resources, check_routes
+from . import check_connection, check_filter, check_overload, check_resources, check_routes
 from .finding import Finding, error
 from .node import Node
 from .parts import Gateway, gateways
@@ -19,6 +19,7 @@ CHECKS: tuple[Callable[[Gateway], Iterator[Finding]], ...] = (
     check_filter.configuration,
     check_filter.token,
     check_filter.filters_behind,
+    check_filter.cors,
     check_resources.body_buffers,
     check_resources.quota_cluster,
     check_resources.quota_http2,
@@ -45,10 +46,20 @@ CHECKS: tuple[Callable[[Gateway], Iterator[Finding]], ...] = (
     check_connection.remote_address,
     check_connection.request_id,
     check_connection.continue_100,
+    check_connection.ignored_upgrades,
     check_connection.access_log,
     check_connection.logged_credentials,
     check_connection.local_replies,
     check_connection.rewritten_refusals,
+    check_overload.connection_bound,
+    check_overload.admin_connections,
+    check_overload.memory_bound,
+    check_overload.heavy_streams,
+    check_overload.memory_release,
+    check_overload.reset_bound,
+    check_overload.requests_per_cycle,
+    check_overload.concurrent_streams,
+    check_overload.headers_timeout,
 )
 
 

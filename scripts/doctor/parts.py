@@ -71,7 +71,7 @@ class Gateway:
         if not self.quota_cluster() and not self.knows_clusters:
             parts.append(f"the cluster {self.settings.quota_cluster}")
         if not self.bootstrap:
-            parts.append("stats_config")
+            parts += ["stats_config", "the overload manager", "the runtime"]
         return parts
 
 
