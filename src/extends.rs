@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
 use tokengate_api::{ExtendItem, ExtendResult, ExtendStatus, MAX_SETTLE_ITEMS, ReservationId};
 
 use crate::back_off::BackOff;
@@ -10,13 +11,15 @@ use crate::back_off::BackOff;
 /// A lease is renewed after so large a part of it, so that two renewals may fail.
 const PART_OF_LEASE: u64 = 3;
 
+/// Room for so many leases stays when there are few.
+const ROOM_KEPT: usize = 64;
+
 struct Entry<S> {
     item: ExtendItem,
     stream: S,
 }
 
 struct Lease<S> {
-    id: ReservationId,
     account: String,
     stream: S,
     every_ms: u64,
@@ -35,7 +38,7 @@ pub enum Answer {
 
 /// `S` leads to a stream. Times are milliseconds of one clock that the caller reads.
 pub struct Extends<S> {
-    leases: Vec<Lease<S>>,
+    leases: HashMap<ReservationId, Lease<S>>,
     waiting: VecDeque<Entry<S>>,
     in_flight: Vec<Entry<S>>,
     back_off: BackOff,
@@ -45,7 +48,7 @@ pub struct Extends<S> {
 impl<S> Default for Extends<S> {
     fn default() -> Self {
         Self {
-            leases: Vec::new(),
+            leases: HashMap::new(),
             waiting: VecDeque::new(),
             in_flight: Vec::new(),
             back_off: BackOff::default(),
@@ -69,7 +72,17 @@ impl<S: Clone> Extends<S> {
     /// Renews the lease of a reservation for as long as its stream is live.
     pub fn keep(&mut self, id: ReservationId, account: String, lease_ms: u64, stream: S, now: u64) {
         let every_ms = (lease_ms / PART_OF_LEASE).max(1);
-        self.leases.push(Lease { id, account, stream, every_ms, next_at: now.saturating_add(every_ms) });
+        let next_at = now.saturating_add(every_ms);
+        self.leases.insert(id, Lease { account, stream, every_ms, next_at });
+    }
+
+    /// The reservation is settled: nothing of it is extended or renewed any more.
+    pub fn forget(&mut self, id: &ReservationId) {
+        self.leases.remove(id);
+        self.waiting.retain(|entry| entry.item.id != *id);
+        if self.leases.capacity() > self.leases.len().saturating_mul(8).max(ROOM_KEPT) {
+            self.leases.shrink_to_fit();
+        }
     }
 
     /// The next batch, when one is due. One is under way at a time.
@@ -78,7 +91,7 @@ impl<S: Clone> Extends<S> {
             return None;
         }
         let mut leases = std::mem::take(&mut self.leases);
-        leases.retain_mut(|lease| {
+        leases.retain(|id, lease| {
             if now < lease.next_at {
                 return true;
             }
@@ -86,7 +99,7 @@ impl<S: Clone> Extends<S> {
                 return false;
             }
             lease.next_at = now.saturating_add(lease.every_ms);
-            let (id, account) = (lease.id.clone(), lease.account.clone());
+            let (id, account) = (id.clone(), lease.account.clone());
             let item = ExtendItem { id, account, hold_output_tokens: None, lease: true };
             self.push(item, lease.stream.clone());
             true
@@ -166,6 +179,17 @@ mod tests {
         }
         assert_eq!(extends.next_batch(10_000, |_| false), None);
         assert_eq!(extends.next_batch(20_000, |_| true), None, "it was forgotten");
+    }
+
+    #[test]
+    fn what_is_settled_is_neither_renewed_nor_extended() {
+        let mut extends = Extends::default();
+        extends.keep(id(1), "a".to_owned(), 9_000, 1, 0);
+        extends.keep(id(2), "a".to_owned(), 9_000, 2, 0);
+        extends.push(hold(1, 30), 1);
+        extends.forget(&id(1));
+        assert_eq!(extends.leases.len(), 1, "not only when it would be renewed");
+        assert_eq!(shown(extends.next_batch(3_000, |_| true)), [(id(2), None, true)]);
     }
 
     #[test]

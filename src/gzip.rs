@@ -52,6 +52,18 @@ impl Inflater {
         }
         true
     }
+
+    /// Inflates the next part of what begins at `from` into `out`, and then stops; gives how far it came, or
+    /// nothing if it is no gzip.
+    pub fn next_part(&mut self, packed: &[u8], from: usize, out: &mut Vec<u8>) -> Option<usize> {
+        let end = from.saturating_add(STEP).min(packed.len());
+        self.push(packed.get(from..end)?, |part| out.extend_from_slice(part)).then_some(end)
+    }
+
+    /// The last member was whole.
+    pub fn is_whole(&mut self) -> bool {
+        self.0.try_finish().is_ok()
+    }
 }
 
 #[cfg(test)]

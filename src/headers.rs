@@ -68,6 +68,12 @@ impl Headers {
         DIGESTS.iter().any(|name| self.get(name).is_some())
     }
 
+    /// Whether a body is said to follow.
+    pub fn announce_body(&self) -> bool {
+        let is_zero = |value: &[u8]| value.trim_ascii() == b"0";
+        self.get("transfer-encoding").is_some() || self.all("content-length").any(|value| !is_zero(value))
+    }
+
     /// Names that begin so, each once.
     pub fn names_with_prefix(&self, prefix: &str) -> Vec<String> {
         let mut names: Vec<String> = self

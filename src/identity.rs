@@ -12,6 +12,38 @@ use crate::headers::Headers;
 
 /// Headers that carry a credential in any dialect, removed whichever of them named the caller.
 const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+/// Headers that would go to the provider beside its own key: they say on whose account, or carry a credential that
+/// is not for it.
+const ACCOUNT_HEADERS: [&str; 11] = [
+    "openai-organization",
+    "openai-project",
+    "cookie",
+    "cookie2",
+    "proxy-authorization",
+    "x-forwarded-access-token",
+    "x-auth-token",
+    "x-amz-security-token",
+    "x-goog-user-project",
+    "ocp-apim-subscription-key",
+    "x-litellm-api-key",
+];
+/// Headers by which a server may take the request for one of another path or method than was looked at.
+const OVERRIDE_HEADERS: [&str; 8] = [
+    "x-original-url",
+    "x-original-uri",
+    "x-original-method",
+    "x-rewrite-url",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-http-path-override",
+];
+/// Both, which are removed unless they are to be kept.
+pub const FOREIGN_HEADERS: [&str; 19] = {
+    let [a, b, c, d, e, f, g, h, i, j, k] = ACCOUNT_HEADERS;
+    let [l, m, n, o, p, q, r, s] = OVERRIDE_HEADERS;
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s]
+};
 /// Ours to set, never the client's.
 const OWN_PREFIX: &str = "x-tokengate-";
 /// Of a tenant, a user or a plan, in bytes.
@@ -181,7 +213,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The headers to remove before the request goes on: credentials, and all that only others may set.
+/// The headers to remove before the request goes on: credentials and what is like them, and all that only others may
+/// set.
 pub fn headers_to_remove(identity: &Identity, asserted: &[String], headers: &Headers) -> Vec<String> {
     let strips = identity.credential == Credential::Strip;
     let configured = identity.sources.iter().flat_map(|source| -> Vec<&str> {
@@ -192,8 +225,10 @@ pub fn headers_to_remove(identity: &Identity, asserted: &[String], headers: &Hea
         }
     });
     let credentials = CREDENTIAL_HEADERS.into_iter().filter(|_| strips);
+    let foreign = ACCOUNT_HEADERS.into_iter().filter(|_| strips).chain(OVERRIDE_HEADERS);
+    let foreign = foreign.filter(|name| !identity.keep_headers.iter().any(|kept| kept == name));
     let mut names = headers.names_with_prefix(OWN_PREFIX);
-    for name in credentials.chain(configured).chain(asserted.iter().map(String::as_str)) {
+    for name in credentials.chain(foreign).chain(configured).chain(asserted.iter().map(String::as_str)) {
         if headers.get(name).is_some() && !names.iter().any(|listed| listed == name) {
             names.push(name.to_owned());
         }

@@ -76,6 +76,34 @@ fn credentials_and_what_only_others_may_set_are_removed() {
     );
 }
 
+#[test]
+fn what_is_not_for_the_provider_is_removed_unless_it_is_kept() {
+    let all: Vec<_> = FOREIGN_HEADERS.into_iter().map(|name| (name, "x")).collect();
+    let all = headers(&[all.as_slice(), &[("openai-beta", "x"), ("user-agent", "x")]].concat());
+    let mut identity = identity(json!([{"api_key": {}}]));
+    assert_eq!(headers_to_remove(&identity, &[], &all), FOREIGN_HEADERS);
+    identity.keep_headers = vec!["cookie".to_owned(), "x-original-url".to_owned()];
+    let removed = headers_to_remove(&identity, &[], &all);
+    assert_eq!(removed.len(), FOREIGN_HEADERS.len() - 2);
+    assert!(!removed.contains(&"cookie".to_owned()) && !removed.contains(&"x-original-url".to_owned()));
+    // A key that callers bring is theirs, and so is their account; the path and the method are ours to look at.
+    identity.credential = Credential::Forward;
+    assert_eq!(
+        headers_to_remove(&identity, &[], &all),
+        OVERRIDE_HEADERS
+            .map(str::to_owned)
+            .into_iter()
+            .filter(|name| name != "x-original-url")
+            .collect::<Vec<_>>()
+    );
+    // Where the key itself stands in one, it is removed.
+    let cookie: Identity = serde_json::from_value(
+        json!({"sources": [{"api_key": {"headers": ["cookie"]}}], "keep_headers": ["cookie"]}),
+    )
+    .unwrap();
+    assert!(headers_to_remove(&cookie, &[], &all).contains(&"cookie".to_owned()));
+}
+
 fn identity(sources: serde_json::Value) -> Identity {
     serde_json::from_value(json!({ "sources": sources })).unwrap()
 }

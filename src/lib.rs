@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod back_off;
+pub mod callers;
 pub mod config;
 pub mod dialect;
 pub mod edits;
@@ -21,3 +22,4 @@ pub mod paths;
 pub mod sse;
 pub mod stream;
 pub mod tokenizer;
+pub mod turns;

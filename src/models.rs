@@ -11,6 +11,7 @@ const AUTO: &str = "auto";
 #[derive(Clone, Debug, Default)]
 pub struct Models {
     list: ModelList,
+    is_known: bool,
 }
 
 /// A model as one request sees it.
@@ -51,7 +52,12 @@ impl Model {
 
 impl Models {
     pub fn new(list: ModelList) -> Self {
-        Self { list }
+        Self { list, is_known: true }
+    }
+
+    /// There was a list.
+    pub fn are_known(&self) -> bool {
+        self.is_known
     }
 
     pub fn policy_version(&self) -> &str {

@@ -18,7 +18,7 @@ _BAD_BODIES = (
     b"", b"no json", b"[]", b"null", b"{}", b'{"model":"gpt-4o"', b'{"model":"gpt-4o","messages":[]} x', b"\xff\xfe{}",
     b"\xef\xbb\xbf" + chat.encode(chat.body()), b"[" * 10_000 + b"]" * 10_000, chat.encode(chat.body(messages="hi")),
     chat.encode(chat.body(messages={})), chat.encode(chat.body(messages=["hi"])), chat.encode(chat.body(max_tokens=0)),
-    chat.encode(chat.body(max_tokens=-1)), chat.encode(chat.body(max_tokens="5")), chat.encode(chat.body(stream="yes")),
+    chat.encode(chat.body(max_tokens=-2)), chat.encode(chat.body(max_tokens="5")), chat.encode(chat.body(stream="yes")),
     chat.encode(chat.body(n=129)), chat.encode(chat.body(stream=True, stream_options=[])), b"\0" * 64,
     b'{"model":"gpt-4o","m\\u006fdel":"gpt-4","messages":[]}', chat.encode(chat.body(model=7)),
 )  # fmt: skip

@@ -18,7 +18,7 @@ FIELDS = (
 
 @pytest.fixture(scope="module")
 def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("access-log")) as stack:
+    with running(tmp_path_factory.mktemp("access-log"), {"paths": {"preflight": "pass"}}) as stack:
         yield stack
 
 

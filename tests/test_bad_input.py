@@ -90,10 +90,10 @@ def test_model_of_another_type(stack: Stack, tenant: Tenant, model: str) -> None
     assert_nothing_happened(stack, tenant)
 
 
-BAD_LIMITS = ["18446744073709551616", "1e400", "-1", "0", "100.5", '"100"', "true", "[]", "{}"]
+BAD_LIMITS = ["-2", "-1.5", "-1e400", "0", "100.5", '"100"', "true", "[]", "{}"]
 
 
-@pytest.mark.parametrize("member", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("member", ["max_tokens", "max_completion_tokens", "n_predict"])
 @pytest.mark.parametrize("value", BAD_LIMITS)
 def test_output_limit_of_another_type_or_out_of_range(stack: Stack, tenant: Tenant, member: str, value: str) -> None:
     response = stack.post([tenant.bearer], raw(f'"{member}":{value}'))
@@ -149,7 +149,7 @@ def test_model_that_the_plan_does_not_have(stack: Stack) -> None:
 VALUE = b"\xff\xfe \xc0\xa7"
 
 
-@pytest.mark.parametrize("name", ["user-agent", "x-forwarded-for", "x-anything", "content-type", "accept"])
+@pytest.mark.parametrize("name", ["user-agent", "x-forwarded-for", "x-anything", "accept"])
 def test_a_header_value_that_is_not_utf8_is_passed_on(stack: Stack, tenant: Tenant, name: str) -> None:
     request = http1.encode("POST", chat.PATH, [tenant.bearer, (name, VALUE)], chat.encode(chat.body()))
     client = http1.Connection(stack.envoy.port)

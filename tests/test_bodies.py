@@ -37,7 +37,7 @@ FOREIGN = {
     "nested objects": '"x":' + '{"a":' * DEEP + "1" + "}" * DEEP + ",",
     "numbers of every length": f'"x":[1e400,-0,{"9" * 400},0.{"3" * 400}],',
     "members of one name": '"user":"a","user":"b",',
-    "names that end like ours": '"xmodel":"a","model ":"b","Model":"c","MAX_TOKENS":"d",',
+    "names that end like ours": '"xmodel":"a","model ":"b"," model":"c","maxTokens":"d",',
     "names within others": '"metadata":{"model":"o3","stream":true,"max_tokens":-1,"messages":null},',
     "an empty name": '"":"",',
     "ten thousand members": "".join(f'"m{i}":{i},' for i in range(DEEP)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import chat, http1
+from harness import chat, http1, http2
 from harness.policy import Tenant
 from harness.refusals import assert_refused
 from harness.stack import Stack
@@ -27,8 +27,6 @@ def test_spellings_of_a_metered_path(stack: Stack, tenant: Tenant, path: str) ->
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/chat/completions/",
-        "/V1/Chat/Completions",
         "/v1/chat",
         "/v1/responses?beta=true",
         "/v1/batches",
@@ -42,6 +40,23 @@ def test_other_paths_are_closed(stack: Stack, tenant: Tenant, path: str) -> None
     response = stack.post([tenant.bearer], chat.body(), path)
     assert_refused(response, 404, "invalid_request_error", "unknown_endpoint")
     assert "paths.other" in response.error()["message"], "the message names the setting"
+    assert stack.upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions/",
+        "/V1/Chat/Completions",
+        "/v1/chat/completions;x=1",
+        "/v1/chat/completions%20",
+        "/v1/chat%252fcompletions",
+    ],
+)
+def test_another_spelling_of_a_metered_path_is_closed(stack: Stack, tenant: Tenant, path: str) -> None:
+    response = stack.post([tenant.bearer], chat.body(), path)
+    assert_refused(response, 404, "invalid_request_error", "unknown_endpoint")
+    assert "POST /v1/chat/completions." in response.error()["message"], "the message names the right one"
     assert stack.upstream.requests == []
 
 
@@ -94,13 +109,41 @@ def test_a_listed_path_needs_an_identity(stack: Stack) -> None:
 PREFLIGHT = [("origin", "https://app.test"), ("access-control-request-method", "POST")]
 
 
-def test_a_preflight_passes_untouched(stack: Stack) -> None:
-    response = http1.request(stack.envoy.port, "OPTIONS", chat.PATH, [*PREFLIGHT, ("x-kept", "1")])
-    assert response.status == 200
-    seen = stack.upstream.only_request()
-    assert (seen.method, seen.path) == ("OPTIONS", chat.PATH)
-    for name, value in [*PREFLIGHT, ("x-kept", "1")]:
-        assert seen.header(name) == value
+@pytest.mark.parametrize("path", [chat.PATH, "/v1/files", "/v1/models"])
+def test_a_preflight_is_like_any_other_request(stack: Stack, path: str) -> None:
+    response = http1.request(stack.envoy.port, "OPTIONS", path, PREFLIGHT, b"a body")
+    assert_refused(response, 404, "invalid_request_error", "unknown_endpoint")
+    assert stack.upstream.requests == []
+
+
+def test_a_listed_path_takes_no_body(stack: Stack, tenant: Tenant) -> None:
+    chunked = ("transfer-encoding", "chunked")
+    for request in (
+        http1.encode("GET", "/v1/models", [tenant.bearer], b"a body"),
+        http1.encode("GET", "/v1/models", [tenant.bearer, chunked], b"1\r\na\r\n0\r\n\r\n", length=False),
+    ):
+        client = http1.Connection(stack.envoy.port)
+        client.send(request)
+        assert_refused(client.response(), 400, "invalid_request_error", None)
+        client.close()
+    assert stack.upstream.requests == []
+    stack.settles_to(tenant, tokens=0, requests=0)
+
+
+def test_a_listed_path_over_http2_takes_an_empty_body_and_no_other(stack: Stack, tenant: Tenant) -> None:
+    """Some clients end a request without a body by an empty frame of its own."""
+    client = http2.Http2(stack.envoy.port)
+    stream = client.start("GET", "/v1/models", [tenant.bearer])
+    client.data(stream, [], end=True)
+    assert client.response().status == 200
+    client.close()
+    assert stack.upstream.only_request().body == b""
+    client = http2.Http2(stack.envoy.port)
+    stream = client.start("GET", "/v1/models", [tenant.bearer])
+    client.data(stream, [b"a body"], end=True)
+    assert client.response().status == 400
+    client.close()
+    assert all(seen.body == b"" for seen in stack.upstream.requests)
 
 
 def test_options_that_is_no_preflight_is_closed(stack: Stack) -> None:

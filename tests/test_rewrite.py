@@ -166,8 +166,7 @@ DIGESTS = ["content-md5", "digest", "content-digest", "repr-digest", "signature"
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_body_with_a_digest_is_not_rewritten(stack: Stack, tenant: Tenant, name: str) -> None:
-    """Then nobody asks for the usage of the stream, and its text is counted."""
-    body = request('"max_tokens":50,').encode()
+    body = request('"max_tokens":50,' + INCLUDE).encode()
     stack.upstream.handler = chat.answer()
     response = stack.post([tenant.bearer, (name, "sha-256=:any:")], body)
     assert response.status == 200
@@ -178,7 +177,18 @@ def test_a_body_with_a_digest_is_not_rewritten(stack: Stack, tenant: Tenant, nam
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_limit_that_a_digest_forbids_to_lower_is_refused(stack: Stack, tenant: Tenant, name: str) -> None:
-    response = stack.post([tenant.bearer, (name, "any")], request('"max_tokens":1001,').encode())
+    response = stack.post([tenant.bearer, (name, "any")], request('"max_tokens":1001,' + INCLUDE).encode())
     assert_refused(response, 400, "invalid_request_error", None, param="max_tokens")
+    assert "no output limit may be above 1000" in response.error()["message"]
+    assert "send no digest" in response.error()["message"]
+    assert stack.upstream.requests == []
+    stack.settles_to(tenant, tokens=0, requests=0)
+
+
+def test_a_stream_whose_usage_a_digest_forbids_to_ask_for_is_refused(stack: Stack, tenant: Tenant) -> None:
+    response = stack.post([tenant.bearer, ("digest", "any")], request('"max_tokens":50,').encode())
+    assert_refused(response, 400, "invalid_request_error", None, param="stream_options")
+    for way_out in ("'include_usage': true", "send no digest"):
+        assert way_out in response.error()["message"]
     assert stack.upstream.requests == []
     stack.settles_to(tenant, tokens=0, requests=0)

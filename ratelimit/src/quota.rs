@@ -4,6 +4,7 @@ mod amount;
 mod explain;
 mod extend;
 mod holds;
+mod identify;
 mod operate;
 mod overriding;
 mod reserve;

@@ -1,14 +1,20 @@
 //! Policy + request → what has to be held, in which buckets. Pure; no store.
 
+mod candidates;
+
 use std::collections::BTreeMap;
 
 use tokengate_api::{Metric, ModelInfo, Reason, ReserveRequest};
 
-use crate::limits::{MAX_AMOUNT, Rates};
+use candidates::Candidates;
+
+use crate::limits::MAX_AMOUNT;
 use crate::overrides::Overrides;
-use crate::policy::{Count, DEFAULT_OUTPUT_TOKENS, Identity, Limit, Policy, WhenTight, default_output};
+use crate::policy::{
+    Count, DEFAULT_OUTPUT_TOKENS, Dimension, Identity, Limit, MAX_LIMITS, Policy, WhenTight, default_output,
+};
 use crate::store::{Charge, Clamp, Hold, Meter};
-use crate::subject::{Subject, Who, applying};
+use crate::subject::{Applying, Overridden, Subject, Who, applying};
 use crate::tag::Tag;
 
 /// What a request asks of the store, and how the answer speaks of it.
@@ -29,19 +35,35 @@ pub struct Label {
     pub scope: BTreeMap<String, String>,
     pub metric: Metric,
     pub window_ms: u64,
+    /// An override sets what it admits.
+    pub overridden: Option<Overridden>,
+}
+
+/// Why a request is denied without asking the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    pub reason: Reason,
+    /// The name that it is about, where that is not the requested model's.
+    pub model: Option<String>,
+}
+
+impl From<Reason> for Denied {
+    fn from(reason: Reason) -> Self {
+        Self { reason, model: None }
+    }
 }
 
 /// Finds caller and model and lists the charges. `now_ms` is the service's clock: a calendar's boundaries are
 /// around it.
 ///
 /// # Errors
-/// The reason to deny with: the caller or the model is unknown, or the plan does not contain the model.
+/// The reason to deny with: the caller or a model is unknown, or the plan does not contain a model.
 pub fn plan_request(
     policy: &Policy,
     overrides: &Overrides,
     request: &ReserveRequest,
     now_ms: u64,
-) -> Result<RequestPlan, Reason> {
+) -> Result<RequestPlan, Denied> {
     plan(policy, overrides, request, now_ms, true)
 }
 
@@ -54,7 +76,7 @@ pub fn plan_booking(
     overrides: &Overrides,
     request: &ReserveRequest,
     now_ms: u64,
-) -> Result<RequestPlan, Reason> {
+) -> Result<RequestPlan, Denied> {
     plan(policy, overrides, request, now_ms, false)
 }
 
@@ -69,7 +91,7 @@ pub fn plan_refusal(
         return None;
     }
     // A model that nobody knows is none.
-    let nameless = || ReserveRequest { model: None, ..request.clone() };
+    let nameless = || ReserveRequest { model: None, models: Vec::new(), ..request.clone() };
     let mut plan = plan_booking(policy, overrides, request, now_ms)
         .or_else(|_| plan_booking(policy, overrides, &nameless(), now_ms))
         .ok()?;
@@ -85,53 +107,65 @@ fn plan(
     request: &ReserveRequest,
     now_ms: u64,
     is_asked: bool,
-) -> Result<RequestPlan, Reason> {
+) -> Result<RequestPlan, Denied> {
     let Who { identity, key } = Who::of(policy, request)?;
     let plan = policy.plans.get(&identity.plan).ok_or(Reason::InvalidIdentity)?;
-    let model = match request.model.as_deref() {
-        None => None,
-        Some(raw) => {
-            let (index, model) = policy.model(raw).ok_or(Reason::ModelNotFound)?;
-            if is_asked && !plan.models.contains(&index) {
-                return Err(Reason::ModelNotAllowed);
-            }
-            Some(model)
-        }
-    };
-    let held = held_tokens(request, model);
-    let model_name = model.map(|model| model.name.as_str());
-    let subject = Subject {
-        policy,
-        identity: &identity,
-        key: key.as_deref(),
-        model: model_name,
-        endpoint: &request.endpoint,
-        ip: request.ip.as_deref(),
-    };
-    let mut charges = Vec::new();
-    let mut labels = Vec::new();
-    for (limit, amount) in applying(policy, overrides, &subject, now_ms) {
-        charges.push(Charge {
-            meter: meter(limit, amount, &subject, now_ms),
-            rates: model.map_or(Rates::REQUESTS, |model| limit.rates(model)),
-            shadow: !limit.enforces(),
-            attempts: limit.count == Count::Attempts,
-            priced: limit.count == Count::Cost,
-            on_store_failure: limit.on_store_failure,
-        });
-        labels.push(Label {
-            name: limit.name.clone(),
-            scope: subject.scope(limit),
-            metric: limit.count.metric(),
-            window_ms: limit.shape.window_ms().unwrap_or(0),
-        });
-    }
+    let candidates = Candidates::of(policy, is_asked.then_some(plan), request)?;
+    let model = candidates.requested();
+    let held = held_tokens(request, &candidates);
     let clamp = match plan.when_tight {
         WhenTight::Clamp { min_tokens } if request.can_clamp && model.is_some() => {
             Some(Clamp { min_output_tokens: min_tokens })
         }
         _ => None,
     };
+    let requested = Subject {
+        policy,
+        identity: &identity,
+        key: key.as_deref(),
+        model: model.map(|model| model.name.as_str()),
+        endpoint: &request.endpoint,
+        ip: request.ip.as_deref(),
+    };
+    let tokens = (held.prompt_tokens, held.output_tokens);
+    let mut charges = Vec::new();
+    let mut labels = Vec::new();
+    let mut priced = None;
+    for Applying { limit, amount, overridden } in applying(policy, overrides, &requested, now_ms) {
+        if limit.count == Count::Cost {
+            priced = Some(limit);
+        }
+        let mut add = |subject: &Subject<'_>, only: Option<u8>| {
+            charges.push(Charge {
+                meter: meter(limit, amount, subject, now_ms),
+                rates: candidates.rates(limit, only, tokens, clamp.is_some()),
+                shadow: !limit.enforces(),
+                attempts: limit.count == Count::Attempts,
+                priced: limit.count == Count::Cost,
+                model: only,
+                on_store_failure: limit.on_store_failure,
+            });
+            labels.push(Label {
+                name: limit.name.clone(),
+                scope: subject.scope(limit),
+                metric: limit.count.metric(),
+                window_ms: limit.shape.window_ms().unwrap_or(0),
+                overridden,
+            });
+        };
+        // Whichever model answers, its own bucket has to have room; an attempt is one at the model that was asked for.
+        let by_model = limit.per.contains(&Dimension::Model) && limit.count != Count::Attempts;
+        if by_model && candidates.are_several() {
+            for (position, model) in candidates.iter() {
+                add(&Subject { model: Some(&model.name), ..requested }, Some(position));
+            }
+        } else {
+            add(&requested, None);
+        }
+    }
+    if is_asked && candidates.are_several() && charges.len() > MAX_LIMITS {
+        return Err(Reason::TooManyModels.into());
+    }
     let who = match &key {
         Some(_) => Tag::of("identity", [Some(request.key_hash.as_str())]),
         None => Tag::of("verified", [Some(identity.tenant.as_str()), identity.user.as_deref()]),
@@ -141,7 +175,7 @@ fn plan(
         attempt: request.attempt,
         account: Tag::account(&identity.tenant),
         identity: who,
-        model: Tag::model(model_name),
+        model: Tag::model(requested.model),
         plan: Tag::plan(&identity.plan),
         grant: held.grant,
         prompt_tokens: held.prompt_tokens,
@@ -149,9 +183,10 @@ fn plan(
         choices: request.choices.max(1),
         clamp,
         refuse: false,
+        alternatives: candidates.alternatives(priced),
         charges,
     };
-    let model = model_name.map(str::to_owned);
+    let model = requested.model.map(str::to_owned);
     Ok(RequestPlan { hold, identity, model, labels })
 }
 
@@ -168,11 +203,17 @@ struct Held {
     output_tokens: u64,
 }
 
-/// An amount too large to be counted is held at one more than the largest: it fits no limit.
-fn held_tokens(request: &ReserveRequest, model: Option<&ModelInfo>) -> Held {
-    let Some(model) = model else { return Held { grant: None, prompt_tokens: 0, output_tokens: 0 } };
-    let wanted = request.max_output_tokens.or_else(|| default_output(model)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    let output = wanted.min(model.max_output_tokens.unwrap_or(MAX_AMOUNT + 1)).min(MAX_AMOUNT + 1);
+/// An amount too large to be counted is held at one more than the largest: it fits no limit. The output is that of the
+/// model which can produce the most.
+fn held_tokens(request: &ReserveRequest, candidates: &Candidates<'_>) -> Held {
+    let output_of = |(_, model): (u8, &ModelInfo)| {
+        let wanted =
+            request.max_output_tokens.or_else(|| default_output(model)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        wanted.min(model.max_output_tokens.unwrap_or(MAX_AMOUNT + 1)).min(MAX_AMOUNT + 1)
+    };
+    let Some(output) = candidates.iter().map(output_of).max() else {
+        return Held { grant: None, prompt_tokens: 0, output_tokens: 0 };
+    };
     Held {
         grant: request.max_output_tokens.map(|_| output),
         prompt_tokens: request.prompt_tokens.min(MAX_AMOUNT + 1),

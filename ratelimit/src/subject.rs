@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tokengate_api::{Reason, ReserveRequest};
+use tokengate_api::{IdentifyRequest, Reason, ReserveRequest, VerifiedIdentity};
 
 use crate::overrides::Overrides;
 use crate::policy::{Dimension, Identity, IdentityError, Limit, Policy};
@@ -23,14 +23,29 @@ impl Who {
     /// # Errors
     /// The reason to deny with: nobody is known by this key, or what is said of the caller cannot be.
     pub fn of(policy: &Policy, request: &ReserveRequest) -> Result<Self, Reason> {
-        if let Some(verified) = &request.identity {
+        Self::called(policy, &request.key_hash, request.identity.as_ref(), &request.asserted)
+    }
+
+    /// Whether a reserve of this caller would not be refused for who it is. What its request's headers assert is not
+    /// looked at: they belong to one request.
+    pub fn is_known(policy: &Policy, request: &IdentifyRequest) -> bool {
+        Self::called(policy, &request.key_hash, request.identity.as_ref(), &BTreeMap::new()).is_ok()
+    }
+
+    fn called(
+        policy: &Policy,
+        key_hash: &str,
+        verified: Option<&VerifiedIdentity>,
+        asserted: &BTreeMap<String, String>,
+    ) -> Result<Self, Reason> {
+        if let Some(verified) = verified {
             let (user, plan) = (verified.user.as_deref(), verified.plan.as_deref());
             let identity =
                 policy.keys.verified(&policy.plans, &verified.tenant, user, plan).map_err(reason)?;
             return Ok(Self { identity, key: None });
         }
-        let caller = policy.keys.get(&request.key_hash).ok_or(Reason::UnknownKey)?;
-        let header = |name: &str| request.asserted.get(name).map(String::as_str);
+        let caller = policy.keys.get(key_hash).ok_or(Reason::UnknownKey)?;
+        let header = |name: &str| asserted.get(name).map(String::as_str);
         let identity = caller.identity(&policy.plans, header).map_err(reason)?;
         Ok(Self { identity, key: Some(caller.key.clone()) })
     }
@@ -103,20 +118,42 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// A limit that applies, and what it admits.
+pub struct Applying<'p> {
+    pub limit: &'p Limit,
+    pub amount: u64,
+    /// The amount is an override's.
+    pub overridden: Option<Overridden>,
+}
+
+/// What becomes of an amount that an override sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overridden {
+    pub ends_in_ms: u64,
+    /// What the limit admits from then on.
+    pub then: u64,
+}
+
 /// The limits that apply to a subject, with their amounts. Requests without a model use no tokens.
 pub fn applying<'p>(
     policy: &'p Policy,
     overrides: &'p Overrides,
     subject: &Subject<'_>,
     now_ms: u64,
-) -> impl Iterator<Item = (&'p Limit, u64)> {
+) -> impl Iterator<Item = Applying<'p>> {
     let with_model = subject.model.is_some();
     let Identity { plan, tenant, .. } = subject.identity.clone();
-    policy
-        .limits
-        .iter()
-        .filter(move |limit| with_model || limit.applies_without_model())
-        .filter_map(move |limit| Some((limit, amount_for(limit, overrides, &plan, &tenant, now_ms)?)))
+    policy.limits.iter().filter(move |limit| with_model || limit.applies_without_model()).filter_map(
+        move |limit| {
+            let then = limit.amount_for(&plan, &tenant)?;
+            let set = overrides.find(&tenant, &limit.name, now_ms);
+            Some(Applying {
+                limit,
+                amount: set.map_or(then, |one| one.amount),
+                overridden: set.map(|one| Overridden { ends_in_ms: one.until.saturating_sub(now_ms), then }),
+            })
+        },
+    )
 }
 
 /// What a limit admits: an override takes the place of what the policy says, where that says something.

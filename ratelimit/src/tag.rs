@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sha2::{Digest, Sha256};
+use tokengate_api::model_name;
 
 /// The first 64 bits of a SHA-256, shown as 16 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +46,17 @@ impl Tag {
     /// A model by its canonical name, or requests without a model.
     pub fn model(name: Option<&str>) -> Self {
         Self::of("model", [name])
+    }
+
+    /// A model's name as clients and providers write it, normalised; none where that cannot be a name.
+    pub fn named(raw: &str) -> Option<Self> {
+        let name = model_name::spellings(raw).into_iter().next()?;
+        Some(Self::of("named", [Some(name.as_str())]))
+    }
+
+    /// A service tier by its name.
+    pub fn tier(name: &str) -> Self {
+        Self::of("tier", [Some(name)])
     }
 
     /// A plan by its name.

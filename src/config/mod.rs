@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use crate::identity::FOREIGN_HEADERS;
 pub use source::{ApiKey, Claim, Jwt, Mtls, Source, TrustedHeader};
 
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,11 @@ impl Config {
             let reason = "give at least one source, for example {\"api_key\": {}}".to_owned();
             return Err(ConfigError::Value { path: "identity.sources", reason });
         }
+        let is_unknown = |name: &&String| !FOREIGN_HEADERS.contains(&name.as_str());
+        if let Some(name) = self.identity.keep_headers.iter().find(is_unknown) {
+            let reason = format!("{name:?} cannot be kept; give some of {}", FOREIGN_HEADERS.join(", "));
+            return Err(ConfigError::Value { path: "identity.keep_headers", reason });
+        }
         Ok(())
     }
 }
@@ -141,11 +147,13 @@ pub struct Identity {
     /// Tried in order; the first that has a value wins.
     pub sources: Vec<Source>,
     pub credential: Credential,
+    /// Of the headers that are removed beside credentials, those that stay.
+    pub keep_headers: Vec<String>,
 }
 
 impl Default for Identity {
     fn default() -> Self {
-        Self { sources: vec![Source::default()], credential: Credential::Strip }
+        Self { sources: vec![Source::default()], credential: Credential::Strip, keep_headers: Vec::new() }
     }
 }
 
@@ -166,6 +174,7 @@ pub struct Paths {
     /// Identity and request limits, no tokens.
     pub allow: Vec<ListedPath>,
     pub other: OtherPaths,
+    pub preflight: Preflight,
 }
 
 impl Default for Paths {
@@ -175,6 +184,7 @@ impl Default for Paths {
         Self {
             allow: vec![listed("/v1/models", false), listed("/v1/models/", true)],
             other: OtherPaths::Deny,
+            preflight: Preflight::Other,
         }
     }
 }
@@ -215,6 +225,17 @@ pub enum OtherPaths {
     /// Treated as listed.
     Requests,
     /// Not metered at all.
+    Pass,
+}
+
+/// What happens to a CORS preflight that reaches us: Envoy's own `cors` filter in front answers it before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preflight {
+    /// Like any other request to its path.
+    #[default]
+    Other,
+    /// It goes on without an identity and without a body: the provider answers it.
     Pass,
 }
 
@@ -310,8 +331,9 @@ mod tests {
         let documented = br#"{
             "quota": {"cluster": "tokengate_quota", "authority": "tokengate-ratelimit", "timeout_ms": 100, "token_env": ""},
             "failure_mode": "closed", "mode": "enforce", "hold_at": "headers",
-            "identity": {"sources": [{"api_key": {"headers": ["Authorization", "x-api-key", "api-key"]}}], "credential": "strip"},
-            "paths": {"allow": ["GET /v1/models", "GET /v1/models/*"], "other": "deny"},
+            "identity": {"sources": [{"api_key": {"headers": ["Authorization", "x-api-key", "api-key"]}}], "credential": "strip",
+                         "keep_headers": []},
+            "paths": {"allow": ["GET /v1/models", "GET /v1/models/*"], "other": "deny", "preflight": "other"},
             "max_body_bytes": 8388608, "missing_usage": "auto", "overrun": "allow",
             "headers": {"rate_limit": "replace", "reset": "duration"},
             "outbox": {"tick_ms": 50, "max_items": 4096}}"#;
@@ -339,6 +361,8 @@ mod tests {
             ("{\"identity\": {\"sources\": [{\"api_key\": {\"headers\": [\"a b\"]}}]}}", "no header name"),
             ("{\"paths\": {\"allow\": [\"/v1/models\"]}}", "paths.allow[0]"),
             ("{\"paths\": {\"other\": \"maybe\"}}", "paths.other"),
+            ("{\"paths\": {\"preflight\": \"deny\"}}", "paths.preflight"),
+            ("{\"identity\": {\"keep_headers\": [\"authorization\"]}}", "identity.keep_headers"),
             ("{\"outbox\": {\"max_items\": 1}}", "outbox.max_items"),
             ("{} {}", "trailing"),
         ] {

@@ -50,8 +50,12 @@ impl BodyFormat {
     }
 }
 
+const TOO_MANY_MODELS: &str =
+    "So many models may answer this request that more limits apply than can be held at once. Name fewer.";
 const INVALID_IDENTITY: &str =
     "The user, tenant or plan that was given for this request is not allowed here.";
+
+const UNKNOWN_KEY: &str = "This API key is not known here.";
 
 impl Refusal {
     fn new(
@@ -69,6 +73,18 @@ impl Refusal {
             "{method} {path} is not open here. Open it with paths.allow, or change paths.other, in the gateway's configuration."
         );
         Self::new(404, "invalid_request_error", "unknown_endpoint", message)
+    }
+
+    /// A metered endpoint, but for its spelling.
+    pub fn misspelled_endpoint(method: &str, right: &str) -> Self {
+        let message = format!("{method} on this spelling of the path is not open here. Send POST {right}.");
+        Self::new(404, "invalid_request_error", "unknown_endpoint", message)
+    }
+
+    /// For a request of a method without one.
+    pub fn needless_body() -> Self {
+        let message = "This request must not have a body: send it without one, and without content-length.";
+        Self::new(400, "invalid_request_error", "invalid_request", message)
     }
 
     pub fn identity(error: IdentityError) -> Self {
@@ -108,6 +124,10 @@ impl Refusal {
         Self::new(413, "invalid_request_error", "request_too_large", message)
     }
 
+    pub fn unknown_key() -> Self {
+        Self::new(401, "authentication_error", "unknown_key", UNKNOWN_KEY)
+    }
+
     pub fn quota_unavailable() -> Self {
         let message =
             "The quota service gives no answer, so the request was not let through. Please try again.";
@@ -137,6 +157,8 @@ impl Refusal {
 
     /// The service's own `deny`.
     pub fn denied(answer: &ReserveResponse, model: &str, prompt_tokens: u64, reset: Reset) -> Self {
+        // Of several that the request names, the one that it is about.
+        let model = answer.model.as_deref().unwrap_or(model);
         let reason = answer.reason.clone().unwrap_or(Reason::Other("denied".to_owned()));
         let limit = answer
             .refused_by
@@ -147,6 +169,7 @@ impl Refusal {
             Reason::UnknownKey | Reason::InvalidIdentity => (401, "authentication_error"),
             Reason::ModelNotFound => return Self::model_not_found(model),
             Reason::ModelNotAllowed => (403, "permission_error"),
+            Reason::TooManyModels => (400, "invalid_request_error"),
             Reason::QuotaUnavailable => return Self::quota_unavailable(),
             Reason::RpmLimitExceeded
             | Reason::TpmLimitExceeded
@@ -157,14 +180,17 @@ impl Refusal {
         };
         let retry_after = answer.retry_after_ms.filter(|_| reason != Reason::RequestExceedsLimit);
         let message = match reason {
-            Reason::UnknownKey => "This API key is not known here.".to_owned(),
+            Reason::UnknownKey => UNKNOWN_KEY.to_owned(),
             Reason::InvalidIdentity => INVALID_IDENTITY.to_owned(),
             Reason::ModelNotAllowed => format!("Your plan does not include the model '{}'.", shown(model)),
+            Reason::TooManyModels => TOO_MANY_MODELS.to_owned(),
             _ => over_limit(&reason, limit.as_ref(), prompt_tokens, retry_after),
         };
         let mut refusal = Self::new(status, kind, reason.as_str().to_owned(), message);
-        if reason == Reason::ModelNotAllowed {
-            refusal.param = Some("model");
+        match reason {
+            Reason::ModelNotAllowed => refusal.param = Some("model"),
+            Reason::TooManyModels => refusal.param = Some("models"),
+            _ => {}
         }
         if status == 429 {
             refusal.headers = limit_headers::rate_limit(&answer.limits, reset);
@@ -183,9 +209,10 @@ impl Refusal {
         }
     }
 
-    /// Where the refusal is for the body: the member that it is for, `body` for the whole.
+    /// Where the refusal is for the body: the member at its top that it is for, `body` for the whole.
     pub fn body_member(&self) -> Option<&'static str> {
-        matches!(self.status, 400 | 413 | 415).then(|| self.param.unwrap_or("body"))
+        let top = self.param.and_then(|param| param.split('.').next());
+        matches!(self.status, 400 | 413 | 415).then(|| top.unwrap_or("body"))
     }
 
     /// The error object of OpenAI's dialect.

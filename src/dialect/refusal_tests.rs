@@ -69,6 +69,7 @@ fn every_reason_has_its_status() {
         ("unknown_key", 401, "authentication_error"),
         ("model_not_found", 404, "invalid_request_error"),
         ("model_not_allowed", 403, "permission_error"),
+        ("too_many_models", 400, "invalid_request_error"),
         ("quota_unavailable", 503, "api_error"),
         ("a_reason_of_tomorrow", 429, "rate_limit_error"),
     ] {
@@ -125,4 +126,18 @@ fn budgets_and_slots_are_named_in_their_own_units() {
         "Rate limit reached for the limit 'l' of tenant t (plan p): 32 requests at a time, 0 remaining. Please try \
          again in 1.000s."
     );
+}
+
+#[test]
+fn a_refusal_for_a_body_is_counted_by_the_member_at_its_top() {
+    for (param, member) in [
+        (Some("messages.content.text"), "messages"),
+        (Some("stream_options.include_usage"), "stream_options"),
+        (Some("model"), "model"),
+        (None, "body"),
+    ] {
+        let refusal = Refusal::bad_request(BadRequest { param, message: String::new() });
+        assert_eq!(refusal.body_member(), Some(member));
+    }
+    assert_eq!(Refusal::quota_unavailable().body_member(), None);
 }

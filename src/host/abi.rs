@@ -76,6 +76,18 @@ unsafe extern "C" {
     fn proxy_done() -> u32;
 }
 
+unsafe extern "C" {
+    /// The SDK's own callback, which it exports to the host.
+    fn proxy_on_queue_ready(context: u32, queue: u32);
+}
+
+/// Lets the root context run, within a callback of a stream's: the answers to the calls that it makes come to it,
+/// whatever becomes of the stream. Not to be called while the root context runs.
+pub fn wake(root: u32) {
+    // SAFETY: no pointers. The SDK has borrowed its streams now, and borrows its roots for this.
+    unsafe { proxy_on_queue_ready(root, 0) }
+}
+
 /// Takes over memory that the host filled. It asked the SDK's `proxy_on_memory_allocate` for it, which
 /// gives a `Vec<u8>` of exactly this size away.
 fn take(data: *mut u8, size: usize) -> Vec<u8> {
@@ -269,8 +281,8 @@ pub fn done() {
     let _ = unsafe { proxy_done() };
 }
 
-/// Sends an HTTP call; `None` when the host would not take it. The answer comes to the context that is
-/// running now.
+/// Sends an HTTP call; `None` when the host would not take it. The answer comes to the context whose callback
+/// the SDK runs now: only the root makes calls, for it is still there when they are answered.
 pub fn call(cluster: &str, headers: &[(&str, &str)], body: Option<&[u8]>, timeout_ms: u32) -> Option<u32> {
     let timeout = Duration::from_millis(u64::from(timeout_ms.max(1)));
     proxy_wasm::hostcalls::dispatch_http_call(cluster, headers.to_vec(), body, Vec::new(), timeout).ok()

@@ -1,6 +1,6 @@
 //! One HTTP stream: callbacks become events.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
@@ -11,46 +11,36 @@ use super::running::Running;
 use super::shared::Shared;
 use crate::config::HoldAt;
 use crate::stream::charge::Ending;
-use crate::stream::{Event, Failure, ResponseHead};
+use crate::stream::{Event, ResponseHead};
 
-/// A reserve's answer is never this large.
-const MAX_ANSWER: usize = 256 * 1024;
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
 
-/// What the SDK calls. The stream is shared with the root context, which repeats reserves for it.
+/// What the SDK calls. The stream is shared with the root context, which makes its calls.
 pub struct Http {
+    context: u32,
+    shared: Rc<Shared>,
     running: Rc<RefCell<Running>>,
 }
 
 impl Http {
     pub fn new(context: u32, shared: Rc<Shared>) -> Self {
-        Self { running: Running::new(context, shared) }
+        Self { context, running: Running::new(context, shared.clone()), shared }
     }
 
-    /// The stream; `None` inside a callback of its own, which the host does not do.
-    fn running(&self) -> Option<RefMut<'_, Running>> {
-        self.running.try_borrow_mut().ok()
-    }
-}
-
-/// The reserve's answer that the current callback brings.
-pub fn reserve_answer(body_size: usize) -> Event<'static> {
-    let headers = abi::headers(Map::CallResponse);
-    let is_from_service = headers.get("x-envoy-upstream-service-time").is_some();
-    match headers.text(":status") {
-        // Reset after the headers or before them; the proxy's own 503 is a failed connection.
-        None => Event::ReserveFailed(Failure::Connection),
-        Some("503") if !is_from_service => Event::ReserveFailed(Failure::Connection),
-        Some("504") if !is_from_service => Event::ReserveFailed(Failure::Deadline),
-        Some("200") if is_from_service && body_size <= MAX_ANSWER => {
-            let body = abi::buffer(Buffer::CallResponseBody, body_size).unwrap_or_default();
-            match serde_json::from_slice(&body) {
-                Ok(answer) => Event::ReserveAnswer(answer),
-                Err(_) => Event::ReserveFailed(Failure::Unusable),
-            }
+    /// Runs a callback, and then, when nothing of the stream is borrowed any more, what it asks of the root.
+    fn during(&self, callback: impl FnOnce(&mut Running)) {
+        if let Ok(mut running) = self.running.try_borrow_mut() {
+            callback(&mut running);
         }
-        Some(_) => Event::ReserveFailed(Failure::Unusable),
+        if self.shared.wake_root() {
+            abi::set_effective_context(self.context);
+        }
+    }
+
+    /// What becomes of the request, as the stream is now.
+    fn request_action(&self) -> Action {
+        self.running.try_borrow().map_or(Action::Pause, |running| running.request_action())
     }
 }
 
@@ -86,74 +76,79 @@ fn response_head() -> ResponseHead {
     }
 }
 
-impl Context for Http {
-    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
-        let Some(mut running) = self.running() else { return };
-        if running.call.take_if(|call| *call == token).is_some() {
-            running.step(reserve_answer(body_size));
-        }
-    }
-}
+impl Context for Http {}
 
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
-        let Some(mut running) = self.running() else { return Action::Pause };
         let headers = abi::headers(Map::Request);
         #[cfg(feature = "trap")]
         if headers.get("x-tokengate-trap").is_some() {
             std::process::abort();
         }
-        running.step(Event::RequestHeaders { headers: &headers, end_of_stream });
-        if running.stream.wants_body() {
-            running.received_at_headers = abi::received();
-            running.shared.watch(Rc::downgrade(&self.running));
-            if running.shared.config.hold_at == HoldAt::Body {
-                return Action::Continue;
-            }
+        self.during(|running| {
+            running.step(Event::RequestHeaders { headers: &headers, end_of_stream });
+            running.await_body();
+        });
+        let goes_on =
+            |running: &Running| running.stream.holds_body() && running.shared.config.hold_at == HoldAt::Body;
+        if self.running.try_borrow().is_ok_and(|running| goes_on(&running)) {
+            return Action::Continue;
         }
-        running.request_action()
+        self.request_action()
     }
 
     fn on_http_request_body(&mut self, length: usize, end_of_stream: bool) -> Action {
-        let Some(mut running) = self.running() else { return Action::Pause };
-        running.held_bytes = length;
-        running.received_at_headers = None;
-        running.step(Event::RequestBody { length });
-        match end_of_stream {
-            true => running.request_end(),
-            false => running.count_along(),
-        }
-        running.request_action()
+        self.during(|running| {
+            running.held_bytes = length;
+            running.received_at_headers = None;
+            running.step(Event::RequestBody { length });
+            match end_of_stream {
+                true => running.request_end(),
+                false => running.count_along(),
+            }
+        });
+        self.request_action()
     }
 
     /// Trailers end the body: an HTTP/2 body with trailers never says so itself.
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
-        let Some(mut running) = self.running() else { return Action::Pause };
-        running.request_end();
-        running.request_action()
+        self.during(Running::request_end);
+        self.request_action()
     }
 
-    fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
-        if let Some(mut running) = self.running() {
+    fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        self.during(|running| {
             running.step(Event::ResponseHead(response_head()));
-        }
+            if end_of_stream {
+                running.response_end(ending);
+            }
+        });
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, size: usize, is_last: bool) -> Action {
-        if let Some(mut running) = self.running()
-            && running.stream.wants_answer()
-        {
-            running.chunk_bytes = size;
-            let chunk = abi::buffer(Buffer::ResponseBody, size).unwrap_or_default();
-            running.step(Event::ResponseBody { chunk: &chunk, is_last });
-        }
+        self.during(|running| {
+            if running.stream.wants_answer() {
+                running.chunk_bytes = size;
+                let chunk = abi::buffer(Buffer::ResponseBody, size).unwrap_or_default();
+                running.step(Event::ResponseBody { chunk: &chunk, is_last });
+            }
+            if is_last {
+                running.response_end(ending);
+            }
+        });
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        self.during(|running| running.response_end(ending));
         Action::Continue
     }
 
     fn on_log(&mut self) {
-        if let Some(mut running) = self.running() {
+        self.during(|running| {
+            running.has_ended = true;
             running.step(Event::End(ending()));
-        }
+        });
     }
 }

@@ -19,7 +19,8 @@ const LONGEST_MODEL: usize = 64;
 pub struct Metrics {
     ids: RefCell<HashMap<String, u32>>,
     models: RefCell<HashSet<String>>,
-    outbox_depth: Cell<i64>,
+    outbox_settles: Cell<i64>,
+    outbox_releases: Cell<i64>,
 }
 
 impl Metrics {
@@ -99,6 +100,20 @@ impl Metrics {
         self.add("settles_dropped", count);
     }
 
+    pub fn releases_dropped(&self, count: u64) {
+        self.add("releases_dropped", count);
+    }
+
+    /// Holds that the service no longer knew, settled again so that their use is booked.
+    pub fn settles_rebooked(&self, count: u64) {
+        self.add("settles_rebooked", count);
+    }
+
+    /// `known`, `unknown`, `unasked` (the service is older than the question) or `failed`.
+    pub fn identify_answered(&self, status: &str) {
+        self.add(&format!("identify_answers_status={status}"), 1);
+    }
+
     pub fn settle_answered(&self, status: SettleStatus) {
         let status = match status {
             SettleStatus::Settled => "settled",
@@ -110,12 +125,17 @@ impl Metrics {
         self.add(&format!("settle_answers_status={status}"), 1);
     }
 
-    /// All outboxes of the process are one gauge, so each only adds its own change.
-    pub fn outbox_depth(&self, items: usize) {
-        let now = i64::try_from(items).unwrap_or(i64::MAX);
-        let change = now.saturating_sub(self.outbox_depth.replace(now));
-        if let Some(id) = self.id(MetricKind::Gauge, "outbox_items") {
-            abi::increment(id, change);
+    /// All outboxes of the process are one gauge for each class, so each only adds its own change.
+    pub fn outbox_depth(&self, settles: usize, releases: usize) {
+        for (name, last, items) in [
+            ("outbox_items", &self.outbox_settles, settles),
+            ("outbox_releases", &self.outbox_releases, releases),
+        ] {
+            let now = i64::try_from(items).unwrap_or(i64::MAX);
+            let change = now.saturating_sub(last.replace(now));
+            if let Some(id) = self.id(MetricKind::Gauge, name) {
+                abi::increment(id, change);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The root context of one plugin in one VM: it is configured, it ticks, and answers to its calls come to it.
 
 mod calls;
+mod orders;
 mod streams;
 
 use std::cell::RefCell;
@@ -8,16 +9,20 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
+use orders::{Behind, Question};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
 use super::abi::{self, Buffer};
-use super::http::{Http, reserve_answer};
+use super::http::Http;
 use super::running::Running;
 use super::shared::Shared;
+use crate::callers::CallerId;
 use crate::config::Config;
 use crate::tokenizer::Encoding;
 
+/// The model list is fetched at the first tick.
+const FIRST_TICK_MS: u32 = 5;
 /// How long a replaced configuration may still send its settles.
 const LONGEST_GOODBYE_MS: u64 = 5_000;
 
@@ -25,15 +30,28 @@ const LONGEST_GOODBYE_MS: u64 = 5_000;
 pub struct Root {
     context: u32,
     shared: Option<Rc<Shared>>,
-    settle_call: Option<u32>,
+    /// Batches under way.
+    settle_calls: HashMap<u32, u64>,
     extend_call: Option<u32>,
     models_call: Option<u32>,
-    models_next_at: u64,
-    /// Reserves sent again, whose answers come here instead of to their streams.
-    repeated: HashMap<u32, Weak<RefCell<Running>>>,
+    models_tried_at: Option<u64>,
+    has_ticked: bool,
+    /// Reserves under way. Their streams are kept, though they may be over.
+    reserves: HashMap<u32, Rc<RefCell<Running>>>,
+    /// Reserves that wait for a settle of their callers' to be answered.
+    behind: Vec<Behind>,
+    /// Questions who calls under way, and those to be asked once more.
+    questions: HashMap<u32, Question>,
+    questions_again: Vec<Question>,
+    /// The streams that wait for each.
+    askers: HashMap<CallerId, Vec<Weak<RefCell<Running>>>>,
     /// When this configuration was replaced.
     leaving_since: Option<u64>,
-    dropped_logged: u64,
+    /// Settles and releases given up, and settles sent in another form, that metrics know of.
+    told: [u64; 3],
+    /// Settles and releases given up that the log knows of.
+    logged: [u64; 2],
+    log_next_at: u64,
     watch_next_at: u64,
     misconfiguration_logged: bool,
 }
@@ -45,12 +63,22 @@ impl Root {
 
     fn say_goodbye(&self, shared: &Shared, now: u64) {
         if self.leaving_since.is_some_and(|since| {
-            shared.outbox.borrow().is_empty() || now.saturating_sub(since) >= LONGEST_GOODBYE_MS
+            (shared.outbox.borrow().is_empty() && self.reserves.is_empty())
+                || now.saturating_sub(since) >= LONGEST_GOODBYE_MS
         }) {
             // No tick comes after this to take its share out of the gauge.
-            shared.metrics.outbox_depth(0);
+            shared.metrics.outbox_depth(0, 0);
             abi::done();
         }
+    }
+
+    /// Runs a callback, and then what streams have ordered meanwhile.
+    fn during(&mut self, callback: impl FnOnce(&mut Self, &Shared)) {
+        let Some(shared) = self.shared.clone() else { return };
+        shared.set_awake(true);
+        callback(self, &shared);
+        self.serve(&shared);
+        shared.set_awake(false);
     }
 }
 
@@ -63,29 +91,32 @@ fn tell_state(shared: &Shared) {
             shared.metrics.tokenizer_loaded(encoding.name());
         }
     }
-    shared.metrics.outbox_depth(shared.outbox.borrow().len());
 }
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
-        let Some(shared) = self.shared.clone() else { return };
-        let now = abi::now_ms();
-        if self.settle_call.take_if(|call| *call == token).is_some() {
-            self.settles_answered(&shared, now, body_size);
-            self.say_goodbye(&shared, now);
-        } else if self.extend_call.take_if(|call| *call == token).is_some() {
-            self.extends_answered(&shared, now, body_size);
-        } else if self.models_call.take_if(|call| *call == token).is_some() {
-            self.models_answered(&shared, body_size);
-        } else if let Some(stream) = self.repeated.remove(&token) {
-            self.step(&stream, reserve_answer(body_size));
-        }
+        self.during(|root, shared| {
+            let now = abi::now_ms();
+            if let Some(stream) = root.reserves.remove(&token) {
+                root.reserve_answered(shared, &stream, now, body_size);
+            } else if let Some(batch) = root.settle_calls.remove(&token) {
+                root.settles_answered(shared, batch, now, body_size);
+                root.send_behind(shared, now);
+            } else if let Some(question) = root.questions.remove(&token) {
+                root.identify_answered(shared, question, now, body_size);
+            } else if root.extend_call.take_if(|call| *call == token).is_some() {
+                root.extends_answered(shared, now, body_size);
+            } else if root.models_call.take_if(|call| *call == token).is_some() {
+                root.models_answered(shared, body_size);
+            }
+            root.say_goodbye(shared, now);
+        });
     }
 
     /// False keeps ticks and calls alive until [`abi::done`]: settles of a replaced configuration are sent.
     fn on_done(&mut self) -> bool {
         let Some(shared) = &self.shared else { return true };
-        if shared.outbox.borrow().is_empty() {
+        if shared.outbox.borrow().is_empty() && self.reserves.is_empty() {
             return true;
         }
         self.leaving_since = Some(abi::now_ms());
@@ -103,8 +134,8 @@ impl RootContext for Root {
         let json = abi::buffer(Buffer::PluginConfiguration, size).unwrap_or_default();
         match Config::parse(&json) {
             Ok(config) => {
-                let ticks = abi::set_tick_period(config.outbox.tick_ms);
-                self.shared = Some(Rc::new(Shared::new(config)));
+                let ticks = abi::set_tick_period(FIRST_TICK_MS);
+                self.shared = Some(Rc::new(Shared::new(self.context, config)));
                 ticks
             }
             Err(error) => {
@@ -115,21 +146,34 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        let Some(shared) = self.shared.clone() else { return };
-        let now = abi::now_ms();
-        self.fetch_models(&shared, now);
-        self.send_repeats(&shared, now);
-        self.count_on(&shared, now);
-        self.look_after(&shared, now);
-        self.cut_streams(&shared);
-        self.send_extends(&shared, now);
-        self.send_settles(&shared, now);
-        tell_state(&shared);
-        self.say_goodbye(&shared, now);
+        self.during(|root, shared| {
+            let now = abi::now_ms();
+            if !std::mem::replace(&mut root.has_ticked, true) {
+                abi::set_tick_period(shared.config.outbox.tick_ms);
+            }
+            root.fetch_models(shared, now);
+            root.expire_waiters(shared, now);
+            root.send_repeats(shared, now);
+            root.send_behind(shared, now);
+            root.count_on(shared, now);
+            root.look_after(shared, now);
+            root.cut_streams(shared);
+            root.send_extends(shared, now);
+            root.send_settles(shared, now);
+            tell_state(shared);
+            root.tell_outbox(shared, now);
+            root.say_goodbye(shared, now);
+        });
+    }
+
+    /// A stream's callback has orders: [`abi::wake`]. No queue is used.
+    fn on_queue_ready(&mut self, _: u32) {
+        self.during(|_, _| ());
     }
 
     fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
-        let shared = self.shared.clone().unwrap_or_else(|| Rc::new(Shared::new(Config::default())));
+        let shared =
+            self.shared.clone().unwrap_or_else(|| Rc::new(Shared::new(self.context, Config::default())));
         Some(Box::new(Http::new(context, shared)))
     }
 

@@ -6,13 +6,15 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use proxy_wasm::types::Action;
-use tokengate_api::{RESERVE_PATH, ReserveRequest};
+use tokengate_api::ReserveRequest;
 
 use super::abi::{self, Buffer, Map};
 use super::random;
-use super::shared::Shared;
+use super::shared::{Order, Shared};
 use crate::gzip;
-use crate::stream::{Effect, Env, Event, Failure, Packing, Rewrite, Stream};
+use crate::outbox::Settle;
+use crate::stream::charge::Ending;
+use crate::stream::{Effect, Env, Event, Packing, Rewrite, Stream};
 
 /// A stream with what the host calls need to know.
 pub struct Running {
@@ -32,18 +34,18 @@ pub struct Running {
     pub(super) counting_us: u64,
     /// When the reserve was sent first, in microseconds.
     pub(super) reserve_sent: u64,
-    /// The reserve under way.
-    pub(super) call: Option<u32>,
     /// The root context counts on.
     pub(super) is_queued: bool,
     /// The body is whole, and the stream was not told yet.
     pub(super) waits_for_end: bool,
+    /// The proxy has told the end of the stream: nothing more can be done to it.
+    pub(super) has_ended: bool,
 }
 
 /// A reserve to be sent once more. Not at once: in the callback of a connection's end Envoy still gives out
 /// that connection.
 pub struct Repeat {
-    pub stream: Weak<RefCell<Running>>,
+    pub stream: Rc<RefCell<Running>>,
     pub request: Box<ReserveRequest>,
     pub timeout_ms: u32,
     pub queued_at: u64,
@@ -63,9 +65,9 @@ impl Running {
                 callback_began: 0,
                 counting_us: 0,
                 reserve_sent: 0,
-                call: None,
                 is_queued: false,
                 waits_for_end: false,
+                has_ended: false,
             })
         })
     }
@@ -76,7 +78,22 @@ impl Running {
 
     /// A held request of which nothing but the headers was ever shown.
     pub fn waits_for_body(&self) -> bool {
-        self.stream.wants_body() && self.received_at_headers.is_some()
+        self.stream.holds_body() && self.received_at_headers.is_some()
+    }
+
+    /// After the headers: the body is to come.
+    pub fn await_body(&mut self) {
+        if self.stream.holds_body() {
+            self.received_at_headers = abi::received();
+            self.shared.watch(self.this.clone());
+        }
+    }
+
+    /// The last byte of the answer was seen.
+    pub fn response_end(&mut self, ending: fn() -> Ending) {
+        if self.is_admitted() {
+            self.step(Event::ResponseEnd(ending()));
+        }
     }
 
     /// Whether bytes of the body have come without being shown. Needs this stream's effective context.
@@ -108,6 +125,7 @@ impl Running {
                 now_ms: &abi::now_ms,
                 new_id: &random::reservation_id,
                 property: &abi::property,
+                standing: &|caller| self.shared.callers.borrow().standing(caller, abi::now_ms()),
             };
             let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
             self.stream = stream;
@@ -131,16 +149,23 @@ impl Running {
             Effect::SetRequestHeader(name, value) => {
                 abi::set_header(Map::Request, name, value.as_bytes());
             }
-            Effect::Reserve { request, timeout_ms } if request.attempt > 1 => {
-                let stream = self.this.clone();
-                self.shared.repeat(Repeat { stream, request, timeout_ms, queued_at: abi::now_ms() });
+            Effect::AwaitModels => self.shared.await_models(self.this.clone()),
+            Effect::Identify { caller, request } => {
+                self.shared.order(Order::Identify { stream: self.this.clone(), caller, request });
+            }
+            Effect::LearnCaller { caller, is_known, policy_version } => {
+                self.shared.callers.borrow_mut().learn(caller, is_known, &policy_version, abi::now_ms());
             }
             Effect::Reserve { request, timeout_ms } => {
-                self.reserve_sent = abi::now_us();
-                self.shared.metrics.counting_took(self.counting_us);
-                self.call = self.reserve(&request, timeout_ms);
-                if self.call.is_none() {
-                    return Some(Event::ReserveFailed(Failure::Unusable));
+                let stream = self.this.upgrade()?;
+                if request.attempt > 1 {
+                    self.shared.repeat(Repeat { stream, request, timeout_ms, queued_at: abi::now_ms() });
+                } else {
+                    self.reserve_sent = abi::now_us();
+                    self.shared.metrics.counting_took(self.counting_us);
+                    let began_us = self.callback_began;
+                    let caller = self.stream.caller();
+                    self.shared.order(Order::Reserve { stream, caller, request, timeout_ms, began_us });
                 }
             }
             Effect::RewriteBody(rewrite) => {
@@ -165,8 +190,10 @@ impl Running {
             }
             Effect::Measure(measure) => self.shared.metrics.measure(&measure),
             Effect::Log(field, text) => abi::set_filter_state(field.name(), &text),
-            Effect::Settle { item, reserved_at } => {
-                self.shared.outbox.borrow_mut().push(*item, reserved_at, abi::now_ms());
+            Effect::Settle { item, reserved_at, reserve, frees } => {
+                self.shared.extends.borrow_mut().forget(&item.id);
+                let settle = Settle { item: *item, reserve, reserved_at, frees };
+                self.shared.outbox.borrow_mut().push(settle, abi::now_ms());
             }
             Effect::Extend(item) => self.shared.extends.borrow_mut().push(item, self.this.clone()),
             Effect::KeepLease { id, account, lease_ms } => {
@@ -180,15 +207,6 @@ impl Running {
             Effect::RefreshModels => self.shared.refresh_models.set(true),
         }
         None
-    }
-
-    fn reserve(&self, request: &ReserveRequest, timeout_ms: u32) -> Option<u32> {
-        let body = serde_json::to_vec(request).ok()?;
-        // Envoy's timers count from the start of the event loop's round: what this callback has taken
-        // already, counting a long prompt or loading an encoding, is not the service's time.
-        let spent = abi::now_us().saturating_sub(self.callback_began) / 1_000;
-        let timeout_ms = timeout_ms.saturating_add(u32::try_from(spent).unwrap_or(0));
-        self.shared.call("POST", RESERVE_PATH, Some(&body), timeout_ms)
     }
 
     /// Changes the held body and its length together: one without the other would smuggle a request.
@@ -210,11 +228,6 @@ impl Running {
             abi::set_header(Map::Request, "content-length", length.as_bytes()).then_some(())?;
         }
         Some(())
-    }
-
-    /// The reserve under way, for a root context that sent it: the answer will come to it.
-    pub fn take_call(&mut self) -> Option<u32> {
-        self.call.take()
     }
 
     pub fn request_action(&self) -> Action {

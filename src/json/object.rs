@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::fold::{Meant, meant};
+
 /// One member of an object, as it stands in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
@@ -33,22 +35,48 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, serde_json::Error> {
     Ok(pairs.into_iter().map(|(key, raw)| Member { key, raw: raw.get(), offset: place(raw.get()) }).collect())
 }
 
-/// The members of these names of the object that is the whole text, in order, up to two of each. What a hostile
-/// object has besides takes no memory.
-pub fn members_named<'a>(
-    text: &'a str,
-    names: &[&'static str],
-) -> Result<Vec<Member<'a>>, serde_json::Error> {
+/// The members of some names of an object.
+#[derive(Debug, Default)]
+pub struct Named<'a> {
+    members: Vec<(&'static str, &'a str, usize)>,
+    /// The first member that makes the object ambiguous.
+    pub fault: Option<Fault>,
+}
+
+/// Why two servers can read two things in one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A member of this name is there more than once.
+    Twice(&'static str),
+    /// A member is named like this, in another case.
+    Resembles(&'static str),
+}
+
+impl Fault {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Twice(name) | Self::Resembles(name) => name,
+        }
+    }
+}
+
+impl<'a> Named<'a> {
+    pub fn get(&self, name: &str) -> Option<Member<'a>> {
+        let &(name, raw, offset) = self.members.iter().find(|(of, ..)| *of == name)?;
+        Some(Member { key: name.to_owned(), raw, offset })
+    }
+}
+
+/// The members of these names of the object that is the whole text, the first of each. What a hostile object
+/// has besides takes no memory.
+pub fn members_named<'a>(text: &'a str, names: &[&'static str]) -> Result<Named<'a>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let pairs = json.deserialize_map(Named(names))?;
+    let named = json.deserialize_map(ByName(names))?;
     json.end()?;
     let start = text.as_ptr() as usize;
     let place = |raw: &str| (raw.as_ptr() as usize).saturating_sub(start);
-    let member = |(name, raw): (&str, &'a RawValue)| {
-        let raw = raw.get();
-        Member { key: name.to_owned(), raw, offset: place(raw) }
-    };
-    Ok(pairs.into_iter().map(member).collect())
+    let member = |(name, raw): (_, &'a RawValue)| (name, raw.get(), place(raw.get()));
+    Ok(Named { members: named.0.into_iter().map(member).collect(), fault: named.1 })
 }
 
 /// Whether the text, which is JSON, is an array of nothing but objects; `None` where it is no array.
@@ -92,6 +120,32 @@ pub fn elements(text: &str) -> Result<Vec<&str>, serde_json::Error> {
     Ok(all)
 }
 
+/// The first raw values, at most so many, of the array that is the whole text, and whether there are more.
+pub fn first_elements(text: &str, most: usize) -> Option<(Vec<&str>, bool)> {
+    struct First(usize);
+    impl<'de> Visitor<'de> for First {
+        type Value = (Vec<&'de str>, bool);
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut first = Vec::new();
+            while first.len() < self.0 {
+                match seq.next_element::<&'de RawValue>()? {
+                    Some(raw) => first.push(raw.get()),
+                    None => return Ok((first, false)),
+                }
+            }
+            let mut has_more = false;
+            while seq.next_element::<IgnoredAny>()?.is_some() {
+                has_more = true;
+            }
+            Ok((first, has_more))
+        }
+    }
+    serde_json::Deserializer::from_str(text).deserialize_seq(First(most)).ok()
+}
+
 /// The text of a JSON string, or `None` when the value is none. Lone surrogates become U+FFFD.
 pub fn text(raw: &str) -> Option<String> {
     if !raw.starts_with('"') {
@@ -129,33 +183,39 @@ impl<'de> Visitor<'de> for Pairs {
     }
 }
 
-struct Named<'n>(&'n [&'static str]);
+struct ByName<'n>(&'n [&'static str]);
 
-impl<'de> Visitor<'de> for Named<'_> {
-    type Value = Vec<(&'static str, &'de RawValue)>;
+impl<'de> Visitor<'de> for ByName<'_> {
+    type Value = (Vec<(&'static str, &'de RawValue)>, Option<Fault>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut pairs: Self::Value = Vec::new();
-        while let Some(name) = map.next_key_seed(OneOf(self.0))? {
-            let is_kept = |name: &&str| pairs.iter().filter(|(kept, _)| kept == name).count() < 2;
-            match name.filter(is_kept) {
-                Some(name) => pairs.push((name, map.next_value()?)),
-                None => _ = map.next_value::<IgnoredAny>()?,
+        let (mut found, mut fault): Self::Value = Default::default();
+        while let Some(meant) = map.next_key_seed(OneOf(self.0))? {
+            let is_found = |name: &str| found.iter().any(|(of, _)| *of == name);
+            match meant {
+                Some(Meant::Is(name)) if !is_found(name) => {
+                    found.push((name, map.next_value()?));
+                    continue;
+                }
+                Some(Meant::Is(name)) => fault = fault.or(Some(Fault::Twice(name))),
+                Some(Meant::Resembles(name)) => fault = fault.or(Some(Fault::Resembles(name))),
+                None => {}
             }
+            map.next_value::<IgnoredAny>()?;
         }
-        Ok(pairs)
+        Ok((found, fault))
     }
 }
 
-/// The one of these names that a key is.
+/// The one of these names that a key means.
 struct OneOf<'n>(&'n [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for OneOf<'_> {
-    type Value = Option<&'static str>;
+    type Value = Option<Meant<'static>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_bytes(self)
@@ -163,14 +223,14 @@ impl<'de> DeserializeSeed<'de> for OneOf<'_> {
 }
 
 impl Visitor<'_> for OneOf<'_> {
-    type Value = Option<&'static str>;
+    type Value = Option<Meant<'static>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
     }
 
     fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-        Ok(self.0.iter().copied().find(|name| name.as_bytes() == bytes))
+        Ok(meant(bytes, self.0.iter().copied()))
     }
 }
 
@@ -231,20 +291,49 @@ mod tests {
 
     #[test]
     fn members_by_name_are_those_of_all() {
-        let body = "{ \"x\":[{\"a\":1}], \"\\u0061\" : [1, 2] ,\"\\ud800\":\"\\udc00\",\"b\":null,\"a\":2 , \"a\":3}";
-        let all: Vec<_> =
-            members(body).unwrap().into_iter().filter(|m| ["a", "b"].contains(&m.key.as_str())).collect();
-        assert_eq!(members_named(body, &["b", "a"]).unwrap(), all[..3]);
-        assert_eq!(members_named(body, &[]).unwrap(), []);
+        let body = "{ \"x\":[{\"a\":1}], \"\\u0061\" : [1, 2] ,\"\\ud800\":\"\\udc00\",\"b\":null}";
+        let named = members_named(body, &["b", "a"]).unwrap();
+        for member in members(body).unwrap() {
+            let is_one = ["a", "b"].contains(&member.key.as_str());
+            assert_eq!(named.get(&member.key), is_one.then_some(member));
+        }
+        assert_eq!((named.fault, members_named(body, &[]).unwrap().get("a")), (None, None));
+    }
+
+    #[test]
+    fn what_two_readers_read_in_two_ways_is_told() {
+        for (body, fault) in [
+            (r#"{"a":1,"b":2,"a":3}"#, Fault::Twice("a")),
+            (r#"{"a":1,"\u0061":3,"b":1,"b":1}"#, Fault::Twice("a")),
+            (r#"{"A":1}"#, Fault::Resembles("a")),
+            (r#"{"\u0041":1,"a":1,"a":1}"#, Fault::Resembles("a")),
+            (r#"{"\u212a":1}"#, Fault::Resembles("k")),
+            ("{\"\u{212a}\":1}", Fault::Resembles("k")),
+        ] {
+            assert_eq!(members_named(body, &["a", "b", "k"]).unwrap().fault, Some(fault), "{body}");
+        }
+        assert_eq!(members_named(r#"{"c":{"a":1,"A":1},"a ":1,"aa":1,"a":1}"#, &["a"]).unwrap().fault, None);
+    }
+
+    #[test]
+    fn the_first_elements_of_an_array() {
+        assert_eq!(first_elements("[1, [2] ,\"3\"]", 3), Some((vec!["1", "[2]", "\"3\""], false)));
+        assert_eq!(first_elements("[1,2,3]", 2), Some((vec!["1", "2"], true)));
+        assert_eq!(first_elements("[]", 0), Some((vec![], false)));
+        assert_eq!(first_elements("{}", 2), None);
     }
 
     proptest::proptest! {
         #[test]
-        fn what_is_an_object_is_one_by_name_too(text in r#"\{("[ab]":([1a"\[\]{},:\\ ]{0,8}|null|"[b\\]{0,3}"),?){0,5}\}"#) {
+        fn what_is_an_object_is_one_by_name_too(text in r#"\{("[abA]":([1a"\[\]{},:\\ ]{0,8}|null|"[b\\]{0,3}"),?){0,5}\}"#) {
             let named = members_named(&text, &["a"]).ok();
             let all = members(&text).ok();
-            let first = all.map(|all| all.into_iter().filter(|member| member.key == "a").take(2).collect::<Vec<_>>());
-            proptest::prop_assert_eq!(named, first);
+            proptest::prop_assert_eq!(named.is_some(), all.is_some());
+            let (named, all) = (named.unwrap_or_default(), all.unwrap_or_default());
+            let lower: Vec<_> = all.iter().filter(|member| member.key == "a").collect();
+            proptest::prop_assert_eq!(named.get("a"), lower.first().copied().cloned());
+            let is_odd = lower.len() > 1 || all.iter().any(|member| member.key == "A");
+            proptest::prop_assert_eq!(named.fault.is_some(), is_odd);
         }
     }
 
@@ -271,7 +360,7 @@ mod tests {
         }
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(members(&deep).unwrap()[0].raw.len(), 20_000);
-        assert_eq!(members_named(&deep, &["a"]).unwrap()[0].raw.len(), 20_000);
+        assert_eq!(members_named(&deep, &["a"]).unwrap().get("a").unwrap().raw.len(), 20_000);
         assert!(members_named(&deep, &[]).is_ok());
     }
 

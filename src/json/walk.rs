@@ -9,9 +9,9 @@ use memchr::memchr2;
 use super::unescape::Unescape;
 
 /// Containers that can be entered, one in the other.
-const MAX_DEPTH: usize = 8;
+pub const MAX_DEPTH: usize = 8;
 /// A longer key is shown as an empty one.
-const MAX_KEY: usize = 32;
+const MAX_KEY: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -24,6 +24,8 @@ pub struct Admitted {
     format: BodyFormat,
     response_headers: HeaderList,
     hides_usage: bool,
+    /// The request is of a method that has no body.
+    is_bodyless: bool,
     overrun: Option<Overrun>,
     /// The provider's status and body, once it has answered.
     answer: Option<(u16, Relay)>,
@@ -41,6 +43,7 @@ impl Admitted {
             format,
             response_headers,
             hides_usage: false,
+            is_bodyless: false,
             overrun: None,
             answer: None,
         }
@@ -53,6 +56,11 @@ impl Admitted {
 
     pub fn hiding_usage(mut self, hides_usage: bool) -> Self {
         self.hides_usage = hides_usage;
+        self
+    }
+
+    pub fn bodyless(mut self, is_bodyless: bool) -> Self {
+        self.is_bodyless = is_bodyless;
         self
     }
 
@@ -72,6 +80,19 @@ impl Admitted {
         let (stream, mut effects) = Stream::answer(refusal, self.format, &self.model);
         effects.extend(self.hold.into_iter().flat_map(Hold::release));
         (stream, effects)
+    }
+
+    /// A body comes where there must be none: nothing of it goes on.
+    pub fn body(mut self: Box<Self>, env: &Env<'_>, length: usize) -> Step {
+        if !self.is_bodyless || length == 0 {
+            return (Stream::Admitted(self), Vec::new());
+        }
+        let mut effects = self.conclude(env, Ending { reached_provider: true });
+        effects.push(match self.answer {
+            Some(_) => Effect::CutResponse,
+            None => Effect::Reply(Refusal::needless_body().reply(self.format)),
+        });
+        (Stream::Refused, effects)
     }
 
     pub fn response_head(mut self: Box<Self>, env: &Env<'_>, head: ResponseHead) -> Step {
@@ -163,7 +184,8 @@ impl Admitted {
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
         let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
         let named = self.named();
-        effects.extend(self.other_model(env, named.model.as_deref()).map(Effect::Measure));
+        let named_model = named.model.as_deref().filter(|model| !hold.may_be_answered_by(model));
+        effects.extend(self.other_model(env, named_model).map(Effect::Measure));
         effects.extend(hold.settle(charge, named));
         effects
     }

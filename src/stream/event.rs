@@ -1,9 +1,12 @@
 //! What goes into a stream and what comes out of it.
 
-use tokengate_api::{ExtendItem, ExtendStatus, ReservationId, ReserveRequest, ReserveResponse, SettleItem};
+use tokengate_api::{
+    ExtendItem, ExtendStatus, IdentifyRequest, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+};
 
 use super::charge::Ending;
 use super::report::{LogField, Measure};
+use crate::callers::{CallerId, Standing};
 use crate::config::Config;
 use crate::dialect::refusal::LocalReply;
 use crate::edits::Edits;
@@ -21,6 +24,8 @@ pub struct Env<'a> {
     pub new_id: &'a dyn Fn() -> Option<ReservationId>,
     /// What the proxy itself knows of the request, by the path of the attribute.
     pub property: Property<'a>,
+    /// What the quota service has said of a caller.
+    pub standing: &'a dyn Fn(&CallerId) -> Standing,
 }
 
 pub enum Event<'a> {
@@ -44,6 +49,13 @@ pub enum Event<'a> {
     /// Bytes of the body have come, and the proxy does not show them: it lacks the setting by which a
     /// filter that holds the headers sees the body.
     BodyWithheld,
+    /// [`Env::models`] has the list that [`Effect::AwaitModels`] waits for.
+    ModelsKnown,
+    /// It did not come in time.
+    ModelsFailed,
+    /// The answer to [`Effect::Identify`].
+    Identified(Standing),
+    IdentifyFailed,
     ReserveAnswer(ReserveResponse),
     ReserveFailed(Failure),
     /// [`Effect::RewriteBody`] could not be done.
@@ -61,6 +73,8 @@ pub enum Event<'a> {
     },
     /// What was written last is on its way: after [`Effect::CutSoon`].
     Cut,
+    /// The last byte of the answer was seen. The client may not have it for long.
+    ResponseEnd(Ending),
     /// The stream is over, whatever became of it.
     End(Ending),
 }
@@ -75,6 +89,21 @@ pub enum Failure {
     Deadline,
     /// What came was no answer.
     Unusable,
+}
+
+impl Failure {
+    /// Of a call, by whether the service itself has answered and by its status, which is missing after a reset;
+    /// none where there is an answer to read.
+    pub fn of_call(is_from_service: bool, status: Option<&str>) -> Option<Self> {
+        match status {
+            // Reset after the headers or before them; the proxy's own 503 is a failed connection.
+            None => Some(Self::Connection),
+            Some("503") if !is_from_service => Some(Self::Connection),
+            Some("504") if !is_from_service => Some(Self::Deadline),
+            Some("200") if is_from_service => None,
+            Some(_) => Some(Self::Unusable),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +140,19 @@ pub enum Packing {
 pub enum Effect {
     RemoveRequestHeader(String),
     SetRequestHeader(&'static str, String),
+    /// [`Event::ModelsKnown`] or [`Event::ModelsFailed`] must come.
+    AwaitModels,
+    /// Asks whether a caller is known; [`Event::Identified`] or [`Event::IdentifyFailed`] must come.
+    Identify {
+        caller: CallerId,
+        request: Box<IdentifyRequest>,
+    },
+    /// What the service has said of a caller.
+    LearnCaller {
+        caller: CallerId,
+        is_known: bool,
+        policy_version: String,
+    },
     Reserve {
         request: Box<ReserveRequest>,
         timeout_ms: u32,
@@ -142,6 +184,10 @@ pub enum Effect {
     Settle {
         item: Box<SettleItem>,
         reserved_at: u64,
+        /// The body of a reserve that was answered `allow`, should the service have forgotten it.
+        reserve: Option<Box<ReserveRequest>>,
+        /// It frees a slot, or budget that the next request of this caller may need at once.
+        frees: Option<CallerId>,
     },
     /// The service has a newer policy than our model list.
     RefreshModels,

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use super::inflating::Inflating;
 use super::report::Measure;
 use super::reserving::{self, Prepared};
 use super::{Caller, Effect, Env, Step, Stream};
 use crate::dialect::openai::{self, Prompt};
 use crate::dialect::refusal::Refusal;
-use crate::gzip::{self, InflateError};
 use crate::models::Model;
 use crate::paths::CHAT_COMPLETIONS;
 use tokengate_api::{MissingOutputLimit, UsageChunk, model_name};
@@ -53,6 +53,10 @@ impl Held {
         Stream::refuse(env, Refusal::misconfigured_proxy(), self.caller.format)
     }
 
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// Its body will be inflated, and kept so until it is counted.
     pub fn is_packed(&self) -> bool {
         self.is_gzip
@@ -60,22 +64,25 @@ impl Held {
 
     /// Reads the request as a whole, counts on and asks for its tokens when all is counted.
     pub fn end(self: Box<Self>, env: &Env<'_>, body: &[u8]) -> Step {
-        let Self { caller, is_gzip, mut prompt } = *self;
-        let format = caller.format;
-        let read = plain(env, body, is_gzip).and_then(|plain| {
-            let prepared = prepare(env, &plain, is_gzip)?;
+        let Self { caller, is_gzip, prompt } = *self;
+        if is_gzip {
+            return Inflating::begin(env, caller, prompt, body);
+        }
+        read(env, caller, prompt, Cow::Borrowed(body), is_gzip)
+    }
+}
+
+/// Reads the whole plain body, and begins or goes on counting it.
+pub fn read(env: &Env<'_>, caller: Caller, mut prompt: Prompt, plain: Cow<'_, [u8]>, is_gzip: bool) -> Step {
+    match prepare(env, &plain, is_gzip) {
+        Ok(prepared) => {
             prompt.choose(prepared.model.rules());
             count(&mut prompt, &plain);
-            Ok((prepared, plain))
-        });
-        match read {
-            Ok((prepared, plain)) => {
-                let length = plain.len();
-                let kept = if let Cow::Owned(plain) = plain { Some(plain) } else { None };
-                Box::new(Counting { caller, prepared, prompt, length, kept }).go_on(env)
-            }
-            Err(refusal) => Stream::refuse(env, *refusal, format),
+            let length = plain.len();
+            let kept = if let Cow::Owned(plain) = plain { Some(plain) } else { None };
+            Box::new(Counting { caller, prepared, prompt, length, kept }).go_on(env)
         }
+        Err(refusal) => Stream::refuse(env, *refusal, caller.format),
     }
 }
 
@@ -98,6 +105,10 @@ pub struct Counting {
 }
 
 impl Counting {
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// Where in the proxy's body to count on.
     pub fn counts_from(&self) -> Option<usize> {
         self.kept.is_none().then(|| self.prompt.position())
@@ -119,7 +130,12 @@ impl Counting {
             return (Stream::Counting(self), Vec::new());
         }
         let Self { caller, mut prepared, prompt, .. } = *self;
-        prepared.prompt_tokens = prepared.model.held(prompt.tokens(&prepared.model.name));
+        if let Some(fault) = prompt.fault() {
+            let refusal = Refusal::bad_request(openai::ambiguous(fault));
+            return Stream::refuse(env, refusal, caller.format);
+        }
+        prepared.prompt_tokens = prepared.held(&prompt);
+        prepared.unknown_tokens = prepared.model.held(prompt.unknown_tokens());
         let is_fallback = prepared.model.is_fallback;
         let (stream, mut effects) = reserving::begin(env, caller, prepared);
         if is_fallback {
@@ -128,19 +144,6 @@ impl Counting {
         }
         (stream, effects)
     }
-}
-
-fn plain<'a>(env: &Env<'_>, body: &'a [u8], is_gzip: bool) -> Result<Cow<'a, [u8]>, Box<Refusal>> {
-    if !is_gzip {
-        return Ok(Cow::Borrowed(body));
-    }
-    let limit = env.config.max_body_bytes.0;
-    gzip::inflate(body, limit).map(Cow::Owned).map_err(|error| {
-        Box::new(match error {
-            InflateError::TooLarge => Refusal::too_large(limit),
-            InflateError::Malformed => Refusal::malformed_gzip(),
-        })
-    })
 }
 
 /// The spelling of a client's model name that is asked for, and what is known of the model.
@@ -155,20 +158,35 @@ fn prepare(env: &Env<'_>, body: &[u8], is_gzip: bool) -> Result<Prepared, Box<Re
     let request = openai::parse(body).map_err(|error| Box::new(Refusal::bad_request(error)))?;
     let (model_name, model) =
         find_model(env, &request.model).ok_or_else(|| Box::new(Refusal::model_not_found(&request.model)))?;
-    let asked = request.max_output_tokens();
-    if asked.is_none() && model.missing_limit == MissingOutputLimit::Refuse {
-        return Err(Box::new(Refusal::bad_request(openai::missing_output_limit())));
+    let mut alternatives: Vec<(String, Model)> = Vec::new();
+    for name in &request.alternatives {
+        let found = find_model(env, name);
+        let found = found.ok_or_else(|| Box::new(Refusal::bad_request(openai::no_such_alternative())))?;
+        if found.0 != model_name && alternatives.iter().all(|(name, _)| *name != found.0) {
+            alternatives.push(found);
+        }
     }
-    Ok(Prepared {
+    let (alternative_names, alternatives): (Vec<_>, Vec<_>) = alternatives.into_iter().unzip();
+    let output_limits = request.output_limits();
+    let asked = request.max_output_tokens();
+    let prepared = Prepared {
         endpoint: CHAT_COMPLETIONS,
         prompt_tokens: 0,
+        unknown_tokens: 0,
         max_output_tokens: asked.map(|asked| asked.min(model.max_output_tokens.unwrap_or(u64::MAX))),
         choices: request.choices,
         stream: request.stream,
         include_usage: request.include_usage().filter(|_| model.usage_chunk == UsageChunk::Ask),
-        output_limits: request.output_limits(),
+        output_limits,
+        service_tier: request.service_tier,
         is_gzip,
         model_name: Some(model_name),
         model,
-    })
+        alternative_names,
+        alternatives,
+    };
+    if asked.is_none() && prepared.missing_limit() == MissingOutputLimit::Refuse {
+        return Err(Box::new(Refusal::bad_request(openai::missing_output_limit())));
+    }
+    Ok(prepared)
 }

@@ -1,9 +1,12 @@
 //! A hold at the quota service: what must be settled, once, whatever becomes of its request.
 
-use tokengate_api::{ExtendItem, Outcome, ReservationId, ReserveRequest, SettleItem};
+use tokengate_api::{
+    ExtendItem, LimitState, Metric, Outcome, ReservationId, ReserveRequest, ReserveResponse, SettleItem,
+};
 
 use super::report::{LogField, Measure};
 use super::{Effect, charge};
+use crate::callers::CallerId;
 
 /// What must be settled, once.
 pub struct Hold {
@@ -11,6 +14,10 @@ pub struct Hold {
     pub account: Option<String>,
     /// The reserve's body where its answer was never seen, or says that the store gave none.
     pub reserve: Option<ReserveRequest>,
+    /// The body of a reserve that was answered `allow`: the service may forget what it held.
+    pub allowed: Option<Box<ReserveRequest>>,
+    /// Its settle frees a slot, or budget that is nearly used up, of this caller.
+    pub frees: Option<CallerId>,
     pub reserved_at: u64,
     /// As metrics and logs name it.
     pub model: String,
@@ -27,6 +34,12 @@ pub struct Named {
 impl Hold {
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// Whether the request itself names this model as one that may answer instead: then it is the one charged.
+    pub fn may_be_answered_by(&self, model: &str) -> bool {
+        let requests = [self.reserve.as_ref(), self.allowed.as_deref()];
+        requests.into_iter().flatten().any(|request| request.models.iter().any(|other| other == model))
     }
 
     /// What asks for so many output tokens to be held in all.
@@ -60,7 +73,13 @@ impl Hold {
             queued_ms: 0,
             reserve: self.reserve,
         };
-        effects.push(Effect::Settle { item: Box::new(item), reserved_at: self.reserved_at });
+        effects.push(Effect::Settle {
+            item: Box::new(item),
+            reserved_at: self.reserved_at,
+            // Without use there is nothing to book.
+            reserve: self.allowed.filter(|_| charge.sent),
+            frees: self.frees,
+        });
         effects
     }
 
@@ -78,4 +97,16 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Held => "held",
         Outcome::Released => "released",
     }
+}
+
+/// Whether another request may wait for what this one gives back: a slot, or tokens or money of a limit with less
+/// left than `held` tokens or a quarter.
+pub fn is_urgent(answer: &ReserveResponse, held: u64) -> bool {
+    let is_tight = |limit: &LimitState| match limit.metric {
+        Metric::Tokens => limit.remaining < held.max(limit.limit / 4),
+        Metric::Cost => limit.remaining < limit.limit / 4,
+        Metric::Concurrency => true,
+        Metric::Requests | Metric::Other => false,
+    };
+    answer.grant.lease_ms.is_some() || answer.limits.iter().any(|limit| !limit.shadow && is_tight(limit))
 }

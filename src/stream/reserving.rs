@@ -2,21 +2,23 @@
 
 use std::borrow::Cow;
 
-use tokengate_api::{Decision, MissingOutputLimit, ReserveRequest, ReserveResponse};
+use tokengate_api::{Decision, MissingOutputLimit, Reason, ReserveRequest, ReserveResponse};
 
+use super::abandoned::Abandoned;
 use super::admitted::Admitted;
-use super::hold::Hold;
+use super::hold::{Hold, is_urgent};
 use super::overrun::Overrun;
 use super::report::{self, LogField, Measure, NO_MODEL};
 use super::{Caller, Effect, Env, Failure, Packing, Rewrite, Step, Stream, charge, decided, observed};
 use crate::config::{self, FailureMode, HoldAt, Mode};
 use crate::dialect::BadRequest;
-use crate::dialect::openai::OutputLimits;
+use crate::dialect::openai::{OutputLimits, Prompt};
 use crate::dialect::refusal::Refusal;
 use crate::edits::{Edit, Edits};
 use crate::limit_headers::{self, HeaderList};
 use crate::models::Model;
 use crate::paths::LISTED;
+use crate::tokenizer::raised;
 
 /// Held for the output where neither the client nor the policy gives a number.
 const DEFAULT_OUTPUT_TOKENS: u64 = 1_024;
@@ -28,7 +30,13 @@ pub struct Prepared {
     pub endpoint: &'static str,
     pub model_name: Option<String>,
     pub model: Model,
+    /// Other models that may answer, as they are asked for and as they are known.
+    pub alternative_names: Vec<String>,
+    pub alternatives: Vec<Model>,
+    pub service_tier: Option<String>,
     pub prompt_tokens: u64,
+    /// Held beside the prompt, and left out where the prompt is charged by our count.
+    pub unknown_tokens: u64,
     /// Per choice, as the client gave it, capped at the model's maximum.
     pub max_output_tokens: Option<u64>,
     pub choices: u32,
@@ -46,13 +54,11 @@ pub struct Reserving {
 }
 
 /// Asks for the tokens of a metered request.
-pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
-    if caller.has_digest {
-        // The provider may still report the usage of a stream; without it, the text is counted.
-        prepared.include_usage = None;
-        if let Some(most) = prepared.model.max_output_tokens.filter(|most| prepared.must_be_capped(*most)) {
-            return Stream::refuse(env, Refusal::bad_request(output_above(most)), caller.format);
-        }
+pub fn begin(env: &Env<'_>, caller: Caller, prepared: Prepared) -> Step {
+    if caller.has_digest
+        && let Some(error) = prepared.forbidden_change()
+    {
+        return Stream::refuse(env, Refusal::bad_request(error), caller.format);
     }
     let Some(id) = (env.new_id)() else {
         return Stream::refuse(env, Refusal::quota_unavailable(), caller.format);
@@ -66,12 +72,12 @@ pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
         asserted: caller.asserted.clone(),
         ip: caller.ip.clone(),
         model: prepared.model_name.clone(),
-        models: Vec::new(),
-        service_tier: None,
+        models: prepared.alternative_names.clone(),
+        service_tier: prepared.service_tier.clone(),
         dialect: "openai".to_owned(),
         endpoint: prepared.endpoint.to_owned(),
-        prompt_tokens: prepared.prompt_tokens,
-        max_output_tokens: prepared.max_output_tokens,
+        prompt_tokens: prepared.prompt_tokens.saturating_add(prepared.unknown_tokens),
+        max_output_tokens: prepared.max_output_tokens.or_else(|| prepared.least_output()),
         choices: prepared.choices,
         stream: prepared.stream,
         can_clamp: prepared.endpoint != LISTED && env.config.mode == Mode::Enforce && !caller.has_digest,
@@ -81,7 +87,7 @@ pub fn begin(env: &Env<'_>, caller: Caller, mut prepared: Prepared) -> Step {
     let effects = vec![
         Effect::Log(LogField::ReservationId, reserving.request.id.to_string()),
         Effect::Log(LogField::Model, reserving.prepared.label().to_owned()),
-        Effect::Log(LogField::PromptTokens, reserving.prepared.prompt_tokens.to_string()),
+        Effect::Log(LogField::PromptTokens, reserving.request.prompt_tokens.to_string()),
         reserving.call(),
     ];
     (Stream::Reserving(Box::new(reserving)), effects)
@@ -93,7 +99,11 @@ pub fn begin_listed(env: &Env<'_>, caller: Caller) -> Step {
         endpoint: LISTED,
         model_name: None,
         model: env.models.find(""),
+        alternative_names: Vec::new(),
+        alternatives: Vec::new(),
+        service_tier: None,
         prompt_tokens: 0,
+        unknown_tokens: 0,
         max_output_tokens: None,
         choices: 1,
         stream: false,
@@ -110,55 +120,118 @@ impl Prepared {
         if self.model_name.is_some() { self.model.label() } else { NO_MODEL }
     }
 
-    fn must_be_capped(&self, most: u64) -> bool {
-        let mut edits = Edits::default();
-        self.output_limits.cap(most, &mut edits);
-        !edits.is_empty()
+    /// The models that may answer.
+    fn models(&self) -> impl Iterator<Item = &Model> {
+        std::iter::once(&self.model).chain(&self.alternatives)
+    }
+
+    /// The most that the prompt costs with one of the models. It was counted by the encoding of the first.
+    pub fn held(&self, prompt: &Prompt) -> u64 {
+        let held = |model: &Model| {
+            let counted = prompt.tokens(&model.name);
+            if model.encoding == self.model.encoding { model.held(counted) } else { raised(counted) }
+        };
+        self.models().map(held).max().unwrap_or(0)
+    }
+
+    /// What is done about a missing limit: whichever model answers, no less than it is to be done for it.
+    pub fn missing_limit(&self) -> MissingOutputLimit {
+        let strictness = |missing: &MissingOutputLimit| match missing {
+            MissingOutputLimit::HoldDefault => 0,
+            MissingOutputLimit::HoldMax => 1,
+            MissingOutputLimit::WriteDefault => 2,
+            MissingOutputLimit::Refuse => 3,
+        };
+        self.models().map(|model| model.missing_limit).max_by_key(strictness).unwrap_or_default()
     }
 
     /// Per choice, as it is held unless the service grants something else.
     fn output_limit(&self) -> u64 {
-        let missing = match self.model.missing_limit {
-            MissingOutputLimit::HoldMax => self.model.max_output_tokens,
+        let missing = match self.missing_limit() {
+            MissingOutputLimit::HoldMax => self.models().filter_map(|model| model.max_output_tokens).max(),
             _ => Some(self.default_output()),
         };
-        self.max_output_tokens.or(missing).unwrap_or(DEFAULT_OUTPUT_TOKENS)
+        let missing = missing.unwrap_or(DEFAULT_OUTPUT_TOKENS).max(self.least_output().unwrap_or(0));
+        self.max_output_tokens.unwrap_or(missing)
     }
 
     fn default_output(&self) -> u64 {
-        let default = self.model.default_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-        default.min(self.model.max_output_tokens.unwrap_or(u64::MAX))
+        let of_model = |model: &Model| {
+            let default = model.default_output_tokens.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+            default.min(model.max_output_tokens.unwrap_or(u64::MAX))
+        };
+        self.models().map(of_model).max().unwrap_or(DEFAULT_OUTPUT_TOKENS)
+    }
+
+    /// What the client wants to be written at least, where that is more than is held without a limit.
+    fn least_output(&self) -> Option<u64> {
+        let least = self.output_limits.least().min(self.model.max_output_tokens.unwrap_or(u64::MAX));
+        (least > self.default_output()).then_some(least)
     }
 
     /// Writes the output limit that the provider is to keep to, where it is another than the client's. Gives
     /// what then bounds the output.
     fn bound_output(&self, grant: Option<u64>, edits: &mut Edits) -> Option<u64> {
-        let Some(asked) = self.max_output_tokens else {
-            let writes_default = self.model.missing_limit == MissingOutputLimit::WriteDefault;
-            let limit = grant.or(writes_default.then(|| self.default_output()))?;
-            self.output_limits.write(limit, self.model.reasoning, edits);
-            return Some(limit);
+        let limit = match self.max_output_tokens {
+            Some(asked) => grant.into_iter().chain(self.model.max_output_tokens).fold(asked, u64::min),
+            None => {
+                let writes_default = self.missing_limit() == MissingOutputLimit::WriteDefault;
+                grant.or(writes_default.then(|| self.default_output()))?
+            }
         };
-        let cap = grant.into_iter().chain(self.model.max_output_tokens).fold(asked, u64::min);
-        self.output_limits.cap(cap, edits);
-        Some(cap)
+        self.output_limits.keep_to(limit, self.model.reasoning, edits);
+        Some(limit)
+    }
+
+    /// Why a body that must go on as it came cannot.
+    fn forbidden_change(&self) -> Option<BadRequest> {
+        let forbidden = |param, must: String| {
+            let message = format!(
+                "{must}, and the body's digest in the headers forbids changing it here: do so yourself, or send no digest."
+            );
+            Some(BadRequest { param: Some(param), message })
+        };
+        if self.include_usage.is_some() {
+            let must = "A stream must have 'stream_options': {'include_usage': true}".to_owned();
+            return forbidden("stream_options", must);
+        }
+        let mut edits = Edits::default();
+        let limit = self.bound_output(None, &mut edits).filter(|_| !edits.is_empty())?;
+        forbidden(
+            "max_tokens",
+            match self.max_output_tokens {
+                Some(_) => format!(
+                    "'max_tokens' or 'max_completion_tokens' must be given, and no output limit may be above {limit}"
+                ),
+                None => format!("'max_tokens' or 'max_completion_tokens' must be given, such as {limit}"),
+            },
+        )
     }
 }
 
-fn output_above(most: u64) -> BadRequest {
-    let message = format!(
-        "'max_tokens' or 'max_completion_tokens' is above {most}, the most for this model, and the body's digest in \
-         the headers forbids lowering it: ask for at most {most}, or send no digest."
-    );
-    BadRequest { param: Some("max_tokens"), message }
-}
-
 impl Reserving {
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     fn call(&self) -> Effect {
         Effect::Reserve { request: Box::new(self.request.clone()), timeout_ms: self.request.deadline_ms }
     }
 
+    /// A body comes where there must be none.
+    pub fn body(self: Box<Self>, length: usize) -> Step {
+        if !self.caller.is_bodyless || length == 0 {
+            return (Stream::Reserving(self), Vec::new());
+        }
+        let (_, mut effects) =
+            Stream::answer(Refusal::needless_body(), self.caller.format, self.prepared.label());
+        let (stream, log) = self.abandoned();
+        effects.extend(log);
+        (stream, effects)
+    }
+
     pub fn answered(self: Box<Self>, env: &Env<'_>, answer: ReserveResponse) -> Step {
+        let learned = learned(&self.caller, &answer);
         let (stream, mut effects) = match answer.decision {
             Decision::Allow => self.allowed(env, &answer),
             Decision::Deny => self.denied(env, &answer),
@@ -171,16 +244,22 @@ impl Reserving {
         if answer.degraded {
             effects.push(Effect::Measure(Measure::Degraded { by: "service" }));
         }
+        effects.extend(learned);
         (stream, effects)
     }
 
     fn allowed(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
         let headers = limit_headers::rate_limit(&answer.limits, env.config.headers.reset);
+        let held = self.prepared.prompt_tokens.saturating_add(
+            answer.grant.max_output_tokens.unwrap_or(0).saturating_mul(self.prepared.choices.into()),
+        );
         let hold = Hold {
             id: self.request.id.clone(),
             account: Some(answer.account.clone()),
             // Decided without the store, so that nothing may be held.
             reserve: answer.degraded.then(|| self.request.clone()),
+            allowed: (!answer.degraded).then(|| Box::new(self.request.clone())),
+            frees: is_urgent(answer, held).then_some(self.caller.id),
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         };
@@ -201,7 +280,7 @@ impl Reserving {
     fn denied(self: Box<Self>, env: &Env<'_>, answer: &ReserveResponse) -> Step {
         let reset = env.config.headers.reset;
         let model = self.prepared.model_name.as_deref().unwrap_or("");
-        let refusal = Refusal::denied(answer, model, self.prepared.prompt_tokens, reset);
+        let refusal = Refusal::denied(answer, model, self.request.prompt_tokens, reset);
         if env.config.mode == Mode::Enforce {
             return Stream::answer(refusal, self.caller.format, self.prepared.label());
         }
@@ -250,12 +329,11 @@ impl Reserving {
         }
     }
 
-    pub fn overtaken(&self) -> Step {
-        (Stream::Overtaken(Box::new(Overtaken(self.hold()))), Vec::new())
-    }
-
-    pub fn abandoned(&self) -> Step {
-        (Stream::PassedThrough, self.hold().release())
+    /// The stream is over, or was answered by somebody else: what the reserve holds goes back once it is known.
+    pub fn abandoned(self) -> Step {
+        let hold = self.hold();
+        let log = Effect::Log(LogField::Outcome, "released".to_owned());
+        (Stream::Abandoned(Box::new(Abandoned::new(hold, self.caller))), vec![log])
     }
 
     /// The hold that this reserve may have become without our knowing.
@@ -264,6 +342,8 @@ impl Reserving {
             id: self.request.id.clone(),
             account: None,
             reserve: Some(self.request.clone()),
+            allowed: None,
+            frees: None,
             reserved_at: self.started_at,
             model: self.prepared.label().to_owned(),
         }
@@ -277,7 +357,15 @@ impl Reserving {
         mut headers: HeaderList,
         mark: Option<Mark>,
     ) -> Step {
-        let Self { caller, prepared, .. } = self;
+        let Self { caller, prepared, request, .. } = self;
+        let mut degraded = None;
+        let mark = mark.or_else(|| {
+            // Without the list, neither caps nor identity headers are what the policy says.
+            (!env.models.are_known()).then(|| {
+                degraded = Some(Effect::Measure(Measure::Degraded { by: "filter" }));
+                Mark::Degraded
+            })
+        });
         let mut edits = Edits::default();
         let bound = match env.config.mode {
             Mode::Enforce if prepared.endpoint != LISTED && !caller.has_digest => {
@@ -289,7 +377,7 @@ impl Reserving {
         if let Some(edit) = &prepared.include_usage {
             edits.push(edit.clone());
         }
-        let mut effects = Vec::new();
+        let mut effects: Vec<_> = degraded.into_iter().collect();
         if !edits.is_empty() {
             let packing = match (prepared.is_gzip, env.config.hold_at) {
                 (false, _) => Packing::Plain,
@@ -323,9 +411,9 @@ impl Reserving {
         let per_choice = grant.or(bound).unwrap_or_else(|| prepared.output_limit());
         let held_output = per_choice.saturating_mul(choices);
         if prepared.endpoint != LISTED {
-            let (model, prompt) = (hold.model.clone(), prepared.prompt_tokens);
+            let (model, prompt) = (hold.model.clone(), request.prompt_tokens);
             effects.push(Effect::Measure(Measure::Held { model, prompt, output: held_output }));
-            if bound.is_none() && prepared.model.missing_limit != MissingOutputLimit::HoldMax {
+            if bound.is_none() && prepared.missing_limit() != MissingOutputLimit::HoldMax {
                 let model = hold.model.clone();
                 effects.push(Effect::Measure(Measure::UnboundedOutput { model }));
             }
@@ -335,7 +423,7 @@ impl Reserving {
             held_output,
             output_bound: bound.map(|limit| limit.saturating_mul(choices)),
             stream: prepared.stream,
-            reasoning: prepared.model.reasoning,
+            reasoning: prepared.models().any(|model| model.reasoning),
             has_hold: hold.reserve.is_none(),
             is_listed: prepared.endpoint == LISTED,
         };
@@ -343,13 +431,15 @@ impl Reserving {
             && request.has_hold
             && (env.config.overrun, env.config.mode) == (config::Overrun::Stop, Mode::Enforce))
             .then(|| {
-                let most = prepared.model.max_output_tokens;
+                let most = prepared.models().map(|model| model.max_output_tokens).collect::<Option<Vec<_>>>();
+                let most = most.and_then(|most| most.into_iter().max());
                 let most = most.map(|most| most.saturating_mul(u64::from(prepared.choices)));
                 Overrun::new(held_output, most, bound.is_some())
             });
         let admitted = Admitted::new(hold, request, prepared.model.encoding, caller.format)
             .with_response_headers(headers)
             .hiding_usage(hides_usage)
+            .bodyless(caller.is_bodyless)
             .watching(overrun);
         (Stream::Admitted(Box::new(admitted)), effects)
     }
@@ -371,11 +461,14 @@ impl Mark {
     }
 }
 
-/// A reserve whose stream somebody else answered.
-pub struct Overtaken(Hold);
-
-impl Overtaken {
-    pub fn end(self) -> Step {
-        (Stream::PassedThrough, self.0.release())
-    }
+/// What an answer says of its caller.
+pub fn learned(caller: &Caller, answer: &ReserveResponse) -> Option<Effect> {
+    let is_known = match (answer.decision, &answer.reason) {
+        (Decision::Deny, Some(Reason::UnknownKey)) => false,
+        // Not for who it is, or not always.
+        (Decision::Deny, Some(Reason::InvalidIdentity) | None) | (Decision::Gone, _) => return None,
+        (Decision::Allow | Decision::Deny, _) => true,
+    };
+    let policy_version = answer.policy_version.clone();
+    Some(Effect::LearnCaller { caller: caller.id, is_known, policy_version })
 }

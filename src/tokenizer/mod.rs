@@ -25,7 +25,7 @@ mod unruly;
 mod vocabulary;
 mod work;
 
-pub use chat::{MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD};
+pub use chat::{HIDDEN_TOKENS, MEDIA_TOKENS, MESSAGE_OVERHEAD, NAME_OVERHEAD, PROMPT_OVERHEAD};
 pub use joined::Joined;
 #[cfg(test)]
 pub use work::steps_of;

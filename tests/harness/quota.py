@@ -98,11 +98,18 @@ class FakeQuota:
     reserves: list[dict[str, Any]] = field(default_factory=list)
     settles: list[dict[str, Any]] = field(default_factory=list)
     extends: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
     on_reserve: Script = allow
     # The status of an extension.
     on_extend: Callable[[dict[str, Any]], str | Answer] = lambda item: "allow"
+    # Whether a caller is known.
+    on_identify: Callable[[dict[str, Any]], bool | Answer] = lambda question: True
     # What a batch of settles is answered, instead of being taken.
     on_settle: Callable[[], Answer | None] = lambda: None
+    # What became of one that was taken.
+    settled_as: Callable[[dict[str, Any]], str] = lambda item: "settled"
+    # What the question for the model list is answered, instead of the list.
+    on_models: Callable[[], Answer | None] = lambda: None
     version: str = "fake"
     # Further members of the model list.
     listed: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +126,11 @@ class FakeQuota:
     def reset(self) -> None:
         self.on_reserve = allow
         self.on_extend = lambda item: "allow"
+        self.on_identify = lambda question: True
         self.on_settle = lambda: None
+        self.settled_as = lambda item: "settled"
+        self.on_models = lambda: None
+        self.questions.clear()
         self.reserves.clear()
         self.settles.clear()
         self.extends.clear()
@@ -136,8 +147,16 @@ class FakeQuota:
     def _answer(self, path: str, body: bytes) -> Answer:
         match path:
             case "/v1/models":
+                if (instead := self.on_models()) is not None:
+                    return instead
                 listed = {"policy_version": self.version, "models": self.models, **self.listed}
                 return Reply(body=json.dumps(listed).encode())
+            case "/v1/identify":
+                self.questions.append(json.loads(body))
+                known = self.on_identify(self.questions[-1])
+                if not isinstance(known, bool):
+                    return known
+                return Reply(body=json.dumps({"known": known, "policy_version": self.version}).encode())
             case "/v1/reserve":
                 self.reserves.append(json.loads(body))
                 return self.on_reserve(self.reserves[-1])
@@ -146,7 +165,7 @@ class FakeQuota:
                 self.settles.extend(items)
                 if (answer := self.on_settle()) is not None:
                     return answer
-                results = [{"id": item["id"], "status": "settled"} for item in items]
+                results = [{"id": item["id"], "status": self.settled_as(item)} for item in items]
                 return Reply(body=json.dumps({"results": results, "policy_version": self.version}).encode())
             case "/v1/extend":
                 return self._extended(json.loads(body))

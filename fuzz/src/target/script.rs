@@ -2,6 +2,7 @@
 //!
 //! `␊` and `␍` stand for the line ends inside of a line. A line that means nothing is skipped.
 
+use tokengate::callers::Standing;
 use tokengate_api::ExtendStatus;
 
 /// One line of a script.
@@ -32,6 +33,11 @@ pub enum Line {
     RewriteFailed,
     /// From now on there is no randomness.
     NoId,
+    /// What is known of callers from now on.
+    Standing(Standing),
+    /// The answer to who calls.
+    Identified(Standing),
+    IdentifyFailed,
     Head {
         status: u16,
         from_provider: bool,
@@ -89,6 +95,9 @@ fn line(line: &[u8]) -> Option<Line> {
         b"rewrites" => Line::RewritesFail,
         b"rewrite-failed" => Line::RewriteFailed,
         b"no-id" => Line::NoId,
+        b"standing" => Line::Standing(standing(rest)),
+        b"identified" => Line::Identified(standing(rest)),
+        b"identify-failed" => Line::IdentifyFailed,
         b"head" => Line::Head {
             status: u16::try_from(number(0)?).ok()?,
             from_provider: has("provider"),
@@ -106,6 +115,15 @@ fn line(line: &[u8]) -> Option<Line> {
         b"stop" => Line::Stop { reached_provider: has("provider") },
         _ => return None,
     })
+}
+
+fn standing(word: &[u8]) -> Standing {
+    match word {
+        b"known" => Standing::Known,
+        b"unknown" => Standing::Unknown,
+        b"untold" => Standing::Untold,
+        _ => Standing::Unasked,
+    }
 }
 
 /// With real line ends.

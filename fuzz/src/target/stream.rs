@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use serde_json::json;
+use tokengate::callers::Standing;
 use tokengate::config::{Config, Mode};
 use tokengate::dialect::openai;
 use tokengate::gzip;
@@ -24,6 +25,10 @@ pub fn run(input: &[u8]) -> u64 {
         proxy.play(line);
     }
     proxy.step(Event::End(Ending { reached_provider: true }));
+    if matches!(proxy.stream, Stream::Abandoned(_)) {
+        // The host waits for the answer as long as for any.
+        proxy.step(Event::ReserveFailed(Failure::Deadline));
+    }
     assert_eq!(proxy.settles, usize::from(proxy.must_settle), "settles: {:?}", proxy.log);
     signature(&proxy.log)
 }
@@ -35,6 +40,7 @@ struct Proxy {
     models: Models,
     now: Cell<u64>,
     has_ids: bool,
+    standing: Standing,
     rewrites_fail: bool,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
@@ -63,6 +69,7 @@ impl Proxy {
             models: Models::new(serde_json::from_value(models).expect("a model list")),
             now: Cell::new(1_000),
             has_ids: true,
+            standing: Standing::Unasked,
             rewrites_fail: false,
             fields: Vec::new(),
             body: Vec::new(),
@@ -114,10 +121,11 @@ impl Proxy {
                 if answer.grant.max_output_tokens == Some(0) {
                     return;
                 }
-                if matches!(self.stream, Stream::Reserving(_)) {
+                let is_abandoned = matches!(self.stream, Stream::Abandoned(_));
+                if is_abandoned || matches!(self.stream, Stream::Reserving(_)) {
                     let is_final = match answer.decision {
                         Decision::Allow => false,
-                        Decision::Deny => self.config.mode == Mode::Enforce,
+                        Decision::Deny => is_abandoned || self.config.mode == Mode::Enforce,
                         Decision::Gone => true,
                     };
                     self.must_settle &= !is_final;
@@ -133,6 +141,9 @@ impl Proxy {
                 self.step(Event::RewriteFailed);
             }
             Line::NoId => self.has_ids = false,
+            Line::Standing(standing) => self.standing = standing,
+            Line::Identified(standing) => self.step(Event::Identified(standing)),
+            Line::IdentifyFailed => self.step(Event::IdentifyFailed),
             Line::Head { status, from_provider, coding } => {
                 let coding = match coding {
                     "gzip" => Coding::Gzip,
@@ -162,6 +173,7 @@ impl Proxy {
             config: &self.config,
             models: &self.models,
             now_ms: &|| self.now.get(),
+            standing: &|_| self.standing,
             new_id: &|| self.has_ids.then(|| ReservationId::from_bytes([7; 16])),
             property: &|path| match path {
                 ["source", "address"] => Some(b"192.0.2.7:1234".to_vec()),
@@ -239,10 +251,18 @@ impl Proxy {
                 "stop".to_owned()
             }
             Effect::CutResponse => {
-                assert!(self.is_stopping, "cut without a word: {:?}", self.log);
+                // Or a body came where there must be none.
+                let is_refused = matches!(self.stream, Stream::Refused);
+                assert!(self.is_stopping || is_refused, "cut without a word: {:?}", self.log);
                 "cut".to_owned()
             }
             Effect::RefreshModels => "refresh".to_owned(),
+            Effect::AwaitModels => unreachable!("the list is there"),
+            Effect::Identify { request, .. } => {
+                assert!(request.key_hash.is_empty() != request.identity.is_none());
+                "identify".to_owned()
+            }
+            Effect::LearnCaller { is_known, .. } => format!("learn {is_known}"),
         };
         self.log.push(noted);
     }

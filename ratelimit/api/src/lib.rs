@@ -30,5 +30,7 @@ pub const RESERVE_PATH: &str = "/v1/reserve";
 pub const SETTLE_PATH: &str = "/v1/settle";
 /// Path of the extend call, `POST` with an array of [`ExtendItem`].
 pub const EXTEND_PATH: &str = "/v1/extend";
+/// The most other models that a request may name.
+pub const MAX_OTHER_MODELS: usize = 8;
 /// The largest number of items an extend or a settle call may carry.
 pub const MAX_SETTLE_ITEMS: usize = 256;

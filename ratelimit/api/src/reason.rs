@@ -24,6 +24,8 @@ pub enum Reason {
     InvalidIdentity,
     ModelNotFound,
     ModelNotAllowed,
+    /// So many models may answer that more limits apply than one request can be held by.
+    TooManyModels,
     /// The store gave no answer and an enforcing limit is closed.
     QuotaUnavailable,
     /// A reason of a newer service.
@@ -43,6 +45,7 @@ impl Reason {
             Self::InvalidIdentity => "invalid_identity",
             Self::ModelNotFound => "model_not_found",
             Self::ModelNotAllowed => "model_not_allowed",
+            Self::TooManyModels => "too_many_models",
             Self::QuotaUnavailable => "quota_unavailable",
             Self::Other(text) => text,
         }
@@ -62,6 +65,7 @@ impl From<String> for Reason {
             "invalid_identity" => Self::InvalidIdentity,
             "model_not_found" => Self::ModelNotFound,
             "model_not_allowed" => Self::ModelNotAllowed,
+            "too_many_models" => Self::TooManyModels,
             "quota_unavailable" => Self::QuotaUnavailable,
             _ => Self::Other(text),
         }

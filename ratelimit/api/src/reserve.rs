@@ -29,7 +29,7 @@ pub struct ReserveRequest {
     /// The client's model name, normalised; absent on endpoints without a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Other models that the request names and that may answer in the place of `model`, normalised.
+    /// Other models that the request names and that may answer in the place of `model`, normalised; at most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
     /// The request's `service_tier`.
@@ -82,7 +82,7 @@ pub struct ReserveResponse {
     /// Opaque routing tag: settle and extend give it back. Empty when nothing was held.
     #[serde(default)]
     pub account: String,
-    /// The canonical quota name of the model.
+    /// The canonical quota name of the model. On a deny for a model that the request names beside `model`: that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default)]

@@ -81,8 +81,9 @@ impl UsageEvent {
             (_, _, Some(record)) => Some(Charged::Held(record)),
             (_, _, None) => None,
         };
-        let prices =
-            record.and_then(|record| record.prices).or_else(|| policy.prices.get(facts.model?).copied());
+        let prices = record
+            .and_then(|record| record.prices)
+            .or_else(|| Some(*policy.prices.get(facts.model?)?.of_answer(item.service_tier.as_deref())));
         let was_held = facts.status == SettleStatus::Settled;
         let status = if was_held { EventStatus::Settled } else { EventStatus::Booked };
         Self {

@@ -5,7 +5,9 @@ use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
-use tokengate_api::{ExtendItem, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem};
+use tokengate_api::{
+    ExtendItem, MAX_OTHER_MODELS, MAX_SETTLE_ITEMS, Outcome, ReserveRequest, SettleItem, VerifiedIdentity,
+};
 
 use super::{Api, ApiError, json};
 use crate::metrics::RefusedCall;
@@ -66,19 +68,26 @@ async fn read<T: DeserializeOwned>(
 const MAX_ASSERTED: usize = 16;
 const MAX_TEXT: usize = 1024;
 
+/// Who calls is said in one way, and only in one.
+pub fn check_caller(key_hash: &str, identity: Option<&VerifiedIdentity>) -> Result<(), ApiError> {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    match identity {
+        Some(_) if key_hash.is_empty() => Ok(()),
+        Some(_) => Err(ApiError::bad("identity", "takes the place of key_hash; give one of them")),
+        None if key_hash.is_empty() => {
+            Err(ApiError::bad("key_hash", "is missing; give it, or identity in its place"))
+        }
+        None if key_hash.len() == 64 && key_hash.bytes().all(hex) => Ok(()),
+        None => Err(ApiError::bad("key_hash", "must be 64 lower-case hex digits")),
+    }
+}
+
 /// What types alone do not say about a reserve.
 pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     if !(1..=2).contains(&request.attempt) {
         return Err(ApiError::bad("attempt", "must be 1 or 2"));
     }
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let has_key = !request.key_hash.is_empty();
-    if request.identity.is_some() && has_key {
-        return Err(ApiError::bad("identity", "takes the place of key_hash; give one of them"));
-    }
-    if request.identity.is_none() && (request.key_hash.len() != 64 || !request.key_hash.bytes().all(hex)) {
-        return Err(ApiError::bad("key_hash", "must be 64 lower-case hex digits"));
-    }
+    check_caller(&request.key_hash, request.identity.as_ref())?;
     if request.asserted.len() > MAX_ASSERTED || request.asserted.values().any(|value| value.len() > MAX_TEXT)
     {
         return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
@@ -94,6 +103,12 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
     }
     if request.choices == 0 {
         return Err(ApiError::bad("choices", "must be at least 1"));
+    }
+    if request.models.len() > MAX_OTHER_MODELS {
+        return Err(ApiError::bad("models", format!("at most {MAX_OTHER_MODELS} other models")));
+    }
+    if request.model.is_none() && !request.models.is_empty() {
+        return Err(ApiError::bad("model", "is missing, and models may answer in its place"));
     }
     if request.model.is_none() && (request.prompt_tokens > 0 || request.max_output_tokens.is_some()) {
         // Tokens of no model would pass every token limit.

@@ -1,15 +1,25 @@
 use axum::Json;
 use axum::extract::State;
 use tokengate_api::{
-    ExtendItem, ExtendResponse, ModelList, ReserveRequest, ReserveResponse, SettleItem, SettleResponse,
+    ExtendItem, ExtendResponse, IdentifyRequest, IdentifyResponse, ModelList, ReserveRequest,
+    ReserveResponse, SettleItem, SettleResponse,
 };
 
-use super::body::{JsonBody, check_extend, check_reserve, check_settle};
+use super::body::{JsonBody, check_caller, check_extend, check_reserve, check_settle};
 use super::{Api, ApiError};
 
 /// Models, for choosing a tokenizer and bounding the output.
 pub async fn models(State(Api { quota, .. }): State<Api>) -> Json<ModelList> {
     Json(quota.policy().model_list())
+}
+
+/// Whether a caller is known.
+pub async fn identify(
+    State(Api { quota, .. }): State<Api>,
+    JsonBody(request): JsonBody<IdentifyRequest>,
+) -> Result<Json<IdentifyResponse>, ApiError> {
+    check_caller(&request.key_hash, request.identity.as_ref())?;
+    Ok(Json(quota.identify(&request)))
 }
 
 /// Decides one request and holds what it may use.

@@ -21,8 +21,8 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use tokengate_api::{
-    EXTEND_PATH, ExtendItem, ExtendResponse, MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest,
-    ReserveResponse, SETTLE_PATH, SettleItem, SettleResponse,
+    EXTEND_PATH, ExtendItem, ExtendResponse, IDENTIFY_PATH, IdentifyRequest, IdentifyResponse, MODELS_PATH,
+    ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH, SettleItem, SettleResponse,
 };
 
 pub use auth::{Asked, Token, check as check_token};
@@ -73,6 +73,10 @@ pub fn routes() -> Vec<Route<Api>> {
         Operation::new(Method::GET, MODELS_PATH, "models", "How to count and bound requests, by model")
             .gives::<ModelList>("All models of the policy.")
             .by(get(handlers::models)),
+        Operation::new(Method::POST, IDENTIFY_PATH, "identify", "Whether a caller is known")
+            .takes::<IdentifyRequest>()
+            .gives::<IdentifyResponse>("From the policy alone: nothing is held and nothing counted.")
+            .by(post(handlers::identify)),
         Operation::new(Method::POST, RESERVE_PATH, "reserve", "Decide a request and hold what it may use")
             .takes::<ReserveRequest>()
             .gives::<ReserveResponse>("The decision; a refusal is an answer like any other.")

@@ -55,6 +55,20 @@ impl Rates {
             .saturating_add(product(output_tokens, self.dearest_output()))
     }
 
+    /// Class by class the larger of both, which divide by the same.
+    #[must_use]
+    pub fn larger(self, other: &Self) -> Self {
+        Self {
+            request: self.request.max(other.request),
+            input: self.input.max(other.input),
+            cache_read: self.cache_read.max(other.cache_read),
+            cache_write: self.cache_write.max(other.cache_write),
+            output: self.output.max(other.output),
+            reasoning: self.reasoning.max(other.reasoning),
+            per: self.per.min(other.per),
+        }
+    }
+
     pub fn dearest_input(&self) -> u64 {
         self.input.max(self.cache_read).max(self.cache_write)
     }

@@ -21,8 +21,8 @@ use prometheus_client::registry::Registry;
 use tokengate_api::{Decision, Outcome, ReserveResponse, SettleStatus, Usage};
 
 use labels::{
-    DecisionLabels, EventLabels, LimitLabels, PolicyLabels, RefusedCallLabels, ReloadLabels, SettleLabels,
-    StoreLabels, TokenLabels, UnsettledLabels,
+    DecisionLabels, EventLabels, IdentifyLabels, LimitLabels, PolicyLabels, RefusedCallLabels, ReloadLabels,
+    SettleLabels, StoreLabels, TokenLabels, UnsettledLabels,
 };
 pub use labels::{EventOutcome, RefusedCall, ReloadOutcome, StoreCall, StoreOutcome};
 pub use timed_store::TimedStore;
@@ -35,6 +35,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     registry: Registry,
     decisions: Family<DecisionLabels, Counter>,
+    identified: Family<IdentifyLabels, Counter>,
     replays: Counter,
     degraded: Counter,
     would_deny: Family<LimitLabels, Counter>,
@@ -79,6 +80,12 @@ impl Metrics {
         if response.degraded {
             self.degraded.inc();
         }
+    }
+
+    /// A filter asked whether it knows a caller.
+    pub fn identified(&self, known: bool) {
+        let labels = IdentifyLabels { known: if known { "true" } else { "false" } };
+        self.identified.get_or_create(&labels).inc();
     }
 
     /// The reserve of an id that was held before: answered from its record.

@@ -22,6 +22,7 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("tokengate_ratelimit");
         let metrics = Self {
             decisions: Family::default(),
+            identified: Family::default(),
             replays: Counter::default(),
             degraded: Counter::default(),
             would_deny: Family::default(),
@@ -50,6 +51,11 @@ impl Default for Metrics {
             "decisions",
             "Reserves by decision; a deny with its reason and the limit that gave it",
             metrics.decisions.clone(),
+        );
+        all.register(
+            "identifications",
+            "Callers that filters have asked about, by whether they are known",
+            metrics.identified.clone(),
         );
         all.register(
             "replayed_reserves",

@@ -3,7 +3,7 @@ use axum::http::{Method, StatusCode};
 use jsonschema::Validator;
 
 use super::*;
-use crate::http::tests::{ID, Server, get, in_memory, post, request, reserve_body, send, with};
+use crate::http::tests::{ID, KEY, Server, get, in_memory, post, request, reserve_body, send, with};
 
 /// A validator for a part of the document.
 fn validator(part: &Value) -> Validator {
@@ -48,6 +48,7 @@ async fn every_endpoint_is_described_and_every_description_is_served() {
         "get /v1/explain",
         "post /v1/extend",
         "get /v1/holds",
+        "post /v1/identify",
         "get /v1/models",
         "delete /v1/overrides",
         "get /v1/overrides",
@@ -61,7 +62,7 @@ async fn every_endpoint_is_described_and_every_description_is_served() {
     for endpoint in described {
         let (method, path) = endpoint.split_once(' ').unwrap();
         let to = match path {
-            "/v1/models" | "/v1/reserve" | "/v1/settle" | "/v1/extend" => server.api,
+            "/v1/models" | "/v1/identify" | "/v1/reserve" | "/v1/settle" | "/v1/extend" => server.api,
             _ => server.admin,
         };
         let method: Method = method.to_uppercase().parse().unwrap();
@@ -88,6 +89,13 @@ async fn bodies_and_answers_are_as_described() {
     let (status, answer) = post(api, "/v1/reserve", &bad).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     valid(&error("post", "/v1/reserve"), &answer);
+
+    for caller in [json!({"key_hash": KEY}), json!({"identity": {"tenant": "t"}})] {
+        valid(&body_of("/v1/identify"), &caller);
+        let (status, known) = post(api, "/v1/identify", &caller).await;
+        assert_eq!(status, StatusCode::OK);
+        valid(&answer_of("post", "/v1/identify", "200"), &known);
+    }
 
     let items = json!([{"id": ID, "account": held["account"], "hold_output_tokens": 45, "lease": true}]);
     valid(&body_of("/v1/extend"), &items);

@@ -70,7 +70,7 @@ impl Policy {
     fn compare_models(&self, new: &Self, changes: &mut Vec<Change>) {
         let models = |policy: &'_ Self| -> BTreeMap<String, _> {
             let priced = |model: &tokengate_api::ModelInfo| {
-                (model.name.clone(), (model.clone(), policy.prices.get(&model.name).copied()))
+                (model.name.clone(), (model.clone(), policy.prices.get(&model.name).cloned()))
             };
             policy.models.iter().map(priced).collect()
         };

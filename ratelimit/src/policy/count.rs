@@ -8,6 +8,7 @@ use tokengate_api::{Metric, ModelInfo};
 use super::decimal;
 use super::error::Result;
 use super::fields::{Fields, Item};
+use super::prices::Prices;
 use crate::limits::{MAX_AMOUNT, Rates};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Count {
 pub enum Counting {
     Same(Rates),
     /// Prices by canonical model name.
-    Priced(Arc<BTreeMap<String, Rates>>),
+    Priced(Arc<BTreeMap<String, Prices>>),
 }
 
 impl Counting {
@@ -91,10 +92,28 @@ impl Counting {
         }
     }
 
+    /// Without a tier, where there are prices.
     pub fn rates(&self, model: &ModelInfo) -> Rates {
         match self {
             Self::Same(rates) => *rates,
-            Self::Priced(prices) => prices.get(&model.name).copied().unwrap_or(UNPRICED),
+            Self::Priced(prices) => prices.get(&model.name).map_or(UNPRICED, |prices| prices.standard),
+        }
+    }
+
+    /// What a hold takes for a request that wants this tier.
+    pub fn hold_rates(&self, model: &ModelInfo, wanted: Option<&str>, prompt: u64, output: u64) -> Rates {
+        match self {
+            Self::Same(rates) => *rates,
+            Self::Priced(prices) => prices
+                .get(&model.name)
+                .map_or(UNPRICED, |prices| *prices.dearest(prices.wanted(wanted), prompt, output)),
+        }
+    }
+
+    pub fn prices(&self, model: &ModelInfo) -> Option<&Prices> {
+        match self {
+            Self::Same(_) => None,
+            Self::Priced(prices) => prices.get(&model.name),
         }
     }
 }
@@ -115,7 +134,7 @@ const UNPRICED: Rates = Rates {
 pub fn counting(
     count: Count,
     fields: &mut Fields<'_>,
-    prices: &Arc<BTreeMap<String, Rates>>,
+    prices: &Arc<BTreeMap<String, Prices>>,
 ) -> Result<Counting> {
     let weights = fields.optional("weights");
     if let Some(item) = &weights

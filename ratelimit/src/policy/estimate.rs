@@ -68,9 +68,9 @@ pub fn estimate(limit: &Limit, amount: u64, model: &ModelInfo, assumed: Assumed)
     let held_output = default_output(model)?;
     let output = assumed.output_of(held_output);
     let usage = Usage { input: assumed.prompt_tokens, output, ..Usage::default() };
-    let rates = limit.rates(model);
-    let (hold, used) =
-        (rates.of_hold(assumed.prompt_tokens, held_output).max(1), rates.of_usage(&usage).max(1));
+    let held_rates = limit.hold_rates(model, None, assumed.prompt_tokens, held_output);
+    let hold = held_rates.of_hold(assumed.prompt_tokens, held_output).max(1);
+    let used = limit.rates(model).of_usage(&usage).max(1);
     let seconds = float(output) / float(assumed.tokens_per_second.max(1));
     let utilisation = limit
         .count

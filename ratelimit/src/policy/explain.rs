@@ -53,6 +53,14 @@ impl Policy {
             {
                 let _ = writeln!(text, "      {estimate}");
             }
+            if let Some(prices) = limit.prices(model).filter(|prices| !prices.tiers.is_empty()) {
+                let tiers: Vec<_> = prices.tiers.keys().map(String::as_str).collect();
+                let _ = writeln!(
+                    text,
+                    "      other prices by tier: {}; a request that names none holds by the dearest",
+                    tiers.join(", ")
+                );
+            }
             for (tenant, amount) in &limit.amounts.by_tenant {
                 if self.keys.plans_of(tenant, &self.plans).contains(&plan.to_owned()) {
                     let amount = amount.map(|amount| limit.count.show_with_unit(amount));

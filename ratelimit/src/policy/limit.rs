@@ -7,6 +7,7 @@ use super::amounts::Amounts;
 use super::count::{Count, Counting};
 use super::dimension::Dimension;
 use super::error::At;
+use super::prices::Prices;
 use super::shape::Shape;
 use crate::limits::{Algorithm, Rates};
 use crate::tag::Tag;
@@ -43,9 +44,19 @@ impl Limit {
         self.shape.algorithm_at(now_ms)
     }
 
-    /// What it counts of a request to a model.
+    /// What it counts of a request to a model; of money, without a tier.
     pub fn rates(&self, model: &ModelInfo) -> Rates {
         self.counting.rates(model)
+    }
+
+    /// What it holds for such a request; of money, by the dearest tier that a request for `wanted` can come to.
+    pub fn hold_rates(&self, model: &ModelInfo, wanted: Option<&str>, prompt: u64, output: u64) -> Rates {
+        self.counting.hold_rates(model, wanted, prompt, output)
+    }
+
+    /// By which it counts money.
+    pub fn prices(&self, model: &ModelInfo) -> Option<&Prices> {
+        self.counting.prices(model)
     }
 
     /// How much it admits, in units of its count: nano-dollars for `cost`, else whole numbers. Nothing where

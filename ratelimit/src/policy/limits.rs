@@ -12,9 +12,10 @@ use super::count::{self, Count};
 use super::error::Result;
 use super::fields::{Fields, Item};
 use super::limit::{Limit, Mode};
+use super::prices::Prices;
 use super::shape::{self, Shape};
 use super::{MAX_LIMITS, Plan, dimension};
-use crate::limits::{Algorithm, MAX_AMOUNT, Rates};
+use crate::limits::{Algorithm, MAX_AMOUNT};
 
 /// Fields of the design that are refused by name until they exist.
 const NOT_YET: &[&str] = &["share", "min_instances", "durable", "when"];
@@ -22,7 +23,7 @@ const NOT_YET: &[&str] = &["share", "min_instances", "durable", "when"];
 /// What the other sections say that a limit needs to be read.
 pub struct Context<'a> {
     pub models: &'a [ModelInfo],
-    pub prices: Arc<BTreeMap<String, Rates>>,
+    pub prices: Arc<BTreeMap<String, Prices>>,
     pub plans: &'a BTreeMap<String, Plan>,
     pub defaults: Defaults,
 }

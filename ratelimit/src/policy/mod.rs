@@ -46,11 +46,11 @@ pub use dimension::Dimension;
 pub use error::{At, PolicyError};
 pub use estimate::{Assumed, default_output};
 pub use limit::{Limit, Mode};
+pub use prices::{Prices, Wanted, normal as normal_tier};
 pub use shape::Shape;
 pub use warnings::Warning;
 pub use watch::{Poll, Watch};
 
-use crate::limits::Rates;
 use secret::Secret;
 
 /// Dollars as a decimal text, as whole nano-dollars; nothing when it is not one.
@@ -73,8 +73,8 @@ pub struct Policy {
     pub version: String,
     pub key_prefix: String,
     pub models: Vec<ModelInfo>,
-    /// What tokens cost, by canonical model name: nano-dollars.
-    pub prices: Arc<BTreeMap<String, Rates>>,
+    /// What tokens cost, by canonical model name.
+    pub prices: Arc<BTreeMap<String, Prices>>,
     pub unknown_model: UnknownModel,
     pub plans: BTreeMap<String, Plan>,
     pub keys: Keys,

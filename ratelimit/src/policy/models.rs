@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tokengate_api::{MissingOutputLimit, ModelInfo, OutputLimit, UsageChunk};
 
+use super::UnknownModel;
 use super::error::Result;
 use super::fields::Item;
-use super::{UnknownModel, prices};
-use crate::limits::Rates;
+use super::prices::{self, Prices};
 
 const TOKENIZERS: [&str; 7] =
     ["auto", "o200k_base", "cl100k_base", "llama3", "qwen2", "deepseek_v3", "mistral"];
@@ -16,7 +16,7 @@ const TOKENIZERS: [&str; 7] =
 const NOT_YET: &[&str] = &["output_hold", "images", "estimates"];
 
 /// The models, and prices by canonical name of those that have any.
-pub fn read(section: &Item<'_>) -> Result<(Vec<ModelInfo>, BTreeMap<String, Rates>)> {
+pub fn read(section: &Item<'_>) -> Result<(Vec<ModelInfo>, BTreeMap<String, Prices>)> {
     let mut models: Vec<ModelInfo> = Vec::new();
     let mut prices = BTreeMap::new();
     for item in section.list()? {
@@ -48,7 +48,7 @@ pub fn unknown(item: &Item<'_>, models: &[ModelInfo]) -> Result<UnknownModel> {
     }
 }
 
-fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Rates>)> {
+fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Prices>)> {
     let mut fields = item.fields()?;
     let name_item = fields.required("name")?;
     let name = name_item.name()?;
@@ -105,6 +105,13 @@ fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Rat
     };
     let reasoning = fields.optional("reasoning").map_or(Ok(false), |item| item.boolean())?;
     let price = fields.optional("price_usd_per_million").map(|item| prices::read(&item)).transpose()?;
+    let usage_chunk = match fields.optional("usage_chunk") {
+        None => UsageChunk::Ask,
+        Some(item) => match item.one_of(&["ask", "never"])? {
+            "never" => UsageChunk::Never,
+            _ => UsageChunk::Ask,
+        },
+    };
     fields.finish(NOT_YET)?;
     let model = ModelInfo {
         name: name.to_owned(),
@@ -114,7 +121,7 @@ fn model(item: &Item<'_>, before: &[ModelInfo]) -> Result<(ModelInfo, Option<Rat
         default_output_tokens,
         output_limit,
         reasoning,
-        usage_chunk: UsageChunk::Ask,
+        usage_chunk,
     };
     Ok((model, price))
 }

@@ -9,6 +9,7 @@ mod changes;
 mod examples;
 mod hostile;
 mod limits;
+mod prices;
 mod warnings;
 
 fn folder(name: &str) -> PathBuf {

@@ -79,7 +79,7 @@ impl Policy {
                 warn(message);
             }
             for model in self.models_of(plan).filter(|_| limit.count == Count::Cost) {
-                let rates = limit.rates(model);
+                let rates = limit.hold_rates(model, None, 1, 1);
                 if !rates.by_tokens() {
                     warn(format!("limit `{name}` never limits `{}`, whose price is 0", model.name));
                 }
@@ -111,8 +111,10 @@ impl Policy {
     fn tight(&self, limit: &Limit, amount: u64, plan: &Plan, whose: &str) -> Vec<String> {
         let name = &limit.name;
         let shown = limit.count.show_with_unit(amount);
-        let hold =
-            |model: &ModelInfo| default_output(model).map(|output| limit.rates(model).of_hold(0, output));
+        let hold = |model: &ModelInfo| {
+            let output = default_output(model)?;
+            Some(limit.hold_rates(model, None, 0, output).of_hold(0, output))
+        };
         let models = || self.models_of(plan).filter_map(|model| Some((hold(model)?, model)));
         if let Some((hold, model)) =
             models().filter(|(hold, _)| amount > 0 && *hold > amount).max_by_key(|(hold, _)| *hold)

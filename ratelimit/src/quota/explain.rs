@@ -9,7 +9,7 @@ use crate::limits::Gauge;
 use crate::policy::{Caller, Dimension, Identity, Limit, Policy, Shape};
 use crate::request_plan::meter;
 use crate::store::StoreError;
-use crate::subject::{Subject, applying};
+use crate::subject::{Applying, Subject, applying};
 use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
 
@@ -108,7 +108,8 @@ impl Quota {
         let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
         let (now_ms, overrides) = (self.clock.now_ms(), self.overrides.load_full());
         let rows = rows(&policy, asked, &identity, &keys, model, |subject| {
-            applying(&policy, &overrides, subject, now_ms).collect()
+            let all = applying(&policy, &overrides, subject, now_ms);
+            all.map(|Applying { limit, amount, .. }| (limit, amount)).collect()
         });
         let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
         let meters: Vec<_> = rows.iter().map(meter_of).collect();

@@ -7,8 +7,11 @@ use super::Quota;
 use crate::limits::{Algorithm, Wait};
 use crate::policy::Policy;
 use crate::quiet::Quiet;
-use crate::request_plan::{Label, RequestPlan, plan_refusal, plan_request};
-use crate::store::{Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict};
+use crate::request_plan::{Denied, Label, RequestPlan, plan_refusal, plan_request};
+use crate::store::{
+    Answered, Charge, Closing, OnStoreFailure, Reserved, Settlement, Standing, StoreError, Verdict,
+};
+use crate::subject::Overridden;
 
 /// The longest a filter can make a reserve wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -29,9 +32,9 @@ impl Quota {
         let answer = answer(&policy);
         let mut plan = match plan_request(&policy, &self.overrides.load(), request, self.clock.now_ms()) {
             Ok(plan) => plan,
-            Err(reason) => {
+            Err(Denied { reason, model }) => {
                 self.count_attempt(&policy, request).await;
-                return ReserveResponse { reason: Some(reason), ..answer };
+                return ReserveResponse { reason: Some(reason), model, ..answer };
             }
         };
         let answer = ReserveResponse { model: plan.model.clone(), ..answer };
@@ -163,6 +166,7 @@ fn release_of(plan: &RequestPlan) -> Settlement {
         id: plan.hold.id.clone(),
         account: plan.hold.account,
         closing: Closing::Released { sent: false },
+        answered: Answered::default(),
         attempt: Some(plan.hold.attempt),
         age_ms: 0,
         queued_ms: 0,
@@ -193,27 +197,45 @@ fn refusal(plan: &RequestPlan, reserved: &Reserved) -> Option<Refusal> {
     let charges = plan.hold.charges.iter().zip(&plan.labels).zip(&reserved.limits);
     let failing: Vec<_> = charges
         .filter(|((charge, _), standing)| standing.would_deny && !charge.shadow)
-        .map(|((charge, label), standing)| (charge, label, standing))
+        .map(|((charge, label), standing)| (charge, label, wait_of(plan, charge, label, standing)))
         .collect();
-    let rank = |(charge, _, standing): &&(&Charge, &Label, &Standing)| {
+    let rank = |(charge, _, wait): &&(&Charge, &Label, Wait)| {
         let period = matches!(charge.meter.algorithm, Algorithm::Balance | Algorithm::CalendarWindow { .. });
-        match standing.wait {
+        match *wait {
             Wait::Never => (2, 0),
             wait => (u8::from(period), wait_ms(wait).unwrap_or(u64::MAX)),
         }
     };
     // The first of equals, as they stand in the policy.
-    let (charge, label, standing) = failing.iter().rev().max_by_key(rank)?;
-    let waits = failing.iter().map(|(_, _, standing)| wait_ms(standing.wait));
-    let estimated = failing.iter().any(|(_, _, standing)| matches!(standing.wait, Wait::Estimate(_)));
+    let (charge, label, wait) = failing.iter().rev().max_by_key(rank)?;
+    let waits = failing.iter().map(|(_, _, wait)| wait_ms(*wait));
+    let estimated = failing.iter().any(|(_, _, wait)| matches!(wait, Wait::Estimate(_)));
     let retry_after_ms = waits.collect::<Option<Vec<_>>>().and_then(|waits| waits.into_iter().max());
-    let never = standing.wait == Wait::Never;
+    let never = *wait == Wait::Never;
     Some(Refusal {
         reason: if never { Reason::RequestExceedsLimit } else { reason(charge, label) },
         by: label.name.clone(),
         retry_after_ms,
         estimated: estimated && retry_after_ms.is_some(),
     })
+}
+
+/// When a charge fits. Where an override ends before that, what the policy admits decides from then on.
+fn wait_of(plan: &RequestPlan, charge: &Charge, label: &Label, standing: &Standing) -> Wait {
+    let Some(Overridden { ends_in_ms, then }) = label.overridden else { return standing.wait };
+    match standing.wait {
+        Wait::Ms(ms) if ms <= ends_in_ms => return standing.wait,
+        Wait::Ms(_) | Wait::Never => {}
+        Wait::No | Wait::Estimate(_) | Wait::Unknown => return standing.wait,
+    }
+    let amount = plan.hold.amount(charge, plan.hold.output_tokens);
+    if amount > then {
+        Wait::Never
+    } else if standing.gauge.used.saturating_add(amount) <= then {
+        Wait::Ms(ends_in_ms)
+    } else {
+        Wait::Ms(ends_in_ms.max(standing.gauge.reset_ms))
+    }
 }
 
 fn wait_ms(wait: Wait) -> Option<u64> {

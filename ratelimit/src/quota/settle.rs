@@ -1,13 +1,13 @@
-use tokengate_api::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus};
+use tokengate_api::{Outcome, SettleItem, SettleResponse, SettleResult, SettleStatus, model_name};
 use tracing::{debug, warn};
 
 use super::{Quota, STORE_TIME};
 use crate::limits::MAX_AMOUNT;
-use crate::policy::Policy;
+use crate::policy::{Policy, normal_tier};
 use crate::quiet::Quiet;
 use crate::request_plan::{RequestPlan, plan_booking};
 use crate::store::{
-    Booking, Charge, Closed, Closing, HeldRecord, KeptEvent, Settled, Settlement, StoreError,
+    Answered, Booking, Charge, Closed, Closing, HeldRecord, KeptEvent, Settled, Settlement, StoreError,
 };
 use crate::subject::Who;
 use crate::tag::Tag;
@@ -102,17 +102,19 @@ impl Quota {
         };
         let account = item.account.as_deref().and_then(Tag::parse).or_else(by_key)?;
         let closing = closing(item);
+        let answered = answered(policy, item);
         let plan = plan.filter(|plan| plan.hold.account == account);
         let settlement = Settlement {
             id: item.id.clone(),
             account,
             closing,
+            answered,
             attempt: None,
             age_ms: item.age_ms,
             queued_ms: item.queued_ms,
-            booking: plan.as_ref().and_then(|plan| bookings(plan, closing)),
+            booking: plan.as_ref().and_then(|plan| bookings(plan, closing, &answered)),
         };
-        Some((settlement, plan.map(|plan| would_hold(&plan))))
+        Some((settlement, plan.map(|plan| would_hold(&plan, closing, &answered))))
     }
 }
 
@@ -139,23 +141,44 @@ fn closing(item: &SettleItem) -> Closing {
     }
 }
 
-fn would_hold(plan: &RequestPlan) -> HeldRecord {
+/// Who gave the answer, as far as it says.
+fn answered(policy: &Policy, item: &SettleItem) -> Answered {
+    let meant = |name: &String| {
+        // Not `unknown_model`: a name that nobody has listed is not the name of another model that was asked for.
+        let model = model_name::find(name, &policy.models, |model| &model.patterns)?;
+        Some(Tag::model(Some(&model.name)))
+    };
+    let tier = item.service_tier.as_deref().map(normal_tier).filter(|tier| !tier.is_empty());
+    Answered {
+        name: item.model.as_deref().and_then(Tag::named),
+        model: item.model.as_ref().and_then(meant),
+        tier: tier.as_deref().map(Tag::tier),
+    }
+}
+
+fn would_hold(plan: &RequestPlan, closing: Closing, answered: &Answered) -> HeldRecord {
+    let alternatives = &plan.hold.alternatives;
+    let answering = alternatives.answering(answered).and_then(|at| alternatives.models.get(usize::from(at)));
     HeldRecord {
-        model: plan.hold.model,
+        model: answering.copied().unwrap_or(plan.hold.model),
         plan: Some(plan.hold.plan),
         prompt_tokens: plan.hold.prompt_tokens,
         output_tokens: plan.hold.output_tokens,
         reserved_at_ms: None,
-        prices: None,
+        prices: match closing {
+            Closing::Used(usage) => alternatives.price(&usage, answered),
+            Closing::Held | Closing::Released { .. } => None,
+        },
     }
 }
 
 /// What a request costs that was let through without a hold. A release owes nothing.
-fn bookings(plan: &RequestPlan, closing: Closing) -> Option<Vec<Booking>> {
+fn bookings(plan: &RequestPlan, closing: Closing, answered: &Answered) -> Option<Vec<Booking>> {
     let hold = &plan.hold;
     let booking = |charge: &Charge| {
         let amount = match closing {
-            Closing::Used(usage) => charge.rates.of_usage(&usage),
+            Closing::Used(usage) => hold.alternatives.of_usage(&charge.counted(), &usage, answered),
+            _ if hold.alternatives.is_anothers(charge.model, answered) => 0,
             _ => hold.amount(charge, hold.output_tokens),
         };
         Booking { meter: charge.meter, amount }

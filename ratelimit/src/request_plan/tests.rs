@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod alternatives;
 mod counting;
 mod dimensions;
 
@@ -49,7 +50,8 @@ fn request(key: char, model: Option<&str>) -> ReserveRequest {
 }
 
 fn plan(request: &ReserveRequest) -> Result<RequestPlan, Reason> {
-    plan_request(&Policy::parse("p", POLICY).unwrap(), &Overrides::default(), request, 0)
+    let plan = plan_request(&Policy::parse("p", POLICY).unwrap(), &Overrides::default(), request, 0);
+    plan.map_err(|denied| denied.reason)
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub fn growth(record: &Record, extension: &Extension) -> Growth {
         }
         let of_bucket = record.entries.iter().filter(|other| other.meter.bucket == entry.meter.bucket);
         let held = of_bucket.fold(0, |sum: u64, other| sum.saturating_add(other.amount));
-        let amount = entry.rates.of_hold(record.prompt_tokens, output_tokens).saturating_sub(held);
+        let whole = record.alternatives.of_hold(&entry.counted(), record.prompt_tokens, output_tokens);
+        let amount = whole.saturating_sub(held);
         if amount > 0 && output_tokens > record.output_tokens {
             added += 1;
             charges.push(Entry { amount, mark: Mark::None, ..*entry });

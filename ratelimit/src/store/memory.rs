@@ -116,8 +116,8 @@ impl Store for MemoryStore {
                 }
             } else if granted.is_some() && *fits {
                 let mark = bucket.charge(&hold.id, *amount);
-                let Charge { meter, rates, shadow, priced, .. } = **charge;
-                entries.push(Entry { meter, rates, shadow, priced, amount: *amount, mark });
+                let Charge { meter, rates, shadow, priced, model, .. } = **charge;
+                entries.push(Entry { meter, rates, shadow, priced, model, amount: *amount, mark });
             } else if granted.is_some() || !bucket.went_back() {
                 continue;
             }
@@ -133,6 +133,7 @@ impl Store for MemoryStore {
             output_tokens,
             reserved_at_ms: Some(now),
             plan: Some(hold.plan),
+            alternatives: hold.alternatives.clone(),
             entries,
         };
         state.keep_record(hold.account, &hold.id, Stored::Open(record), now, self.lifetimes.record);

@@ -1,6 +1,7 @@
 //! Where the counts live. A store decides a reserve as a whole, replaces a hold once, and never lets two
 //! decisions overlap. It knows buckets and amounts; names, plans and models are told elsewhere.
 
+mod alternatives;
 mod codec;
 mod decision;
 mod error;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokengate_api::ReservationId;
 
+pub use alternatives::{Alternatives, Answered, Counted, Price};
 pub use error::{MAX_CLOCK_DIFFERENCE, StoreError};
 pub use ledger::{KeptEvent, LapsedHold, Sweep, Swept, TellLapsed, TellSettled};
 pub use lifetimes::Lifetimes;
@@ -67,6 +69,8 @@ pub struct Charge {
     pub attempts: bool,
     /// The rates are prices: what is counted are nano-dollars.
     pub priced: bool,
+    /// Owed only when this one of the hold's [`Alternatives`] answers; absent: whichever does.
+    pub model: Option<u8>,
     pub on_store_failure: OnStoreFailure,
 }
 
@@ -98,7 +102,15 @@ pub struct Hold {
     pub clamp: Option<Clamp>,
     /// Nothing is held whatever fits: it is refused for a reason that is no limit's, and only attempts are counted.
     pub refuse: bool,
+    /// Who else may answer, and at which prices.
+    pub alternatives: Alternatives,
     pub charges: Vec<Charge>,
+}
+
+impl Charge {
+    pub fn counted(&self) -> Counted {
+        Counted { rates: self.rates, priced: self.priced, model: self.model }
+    }
 }
 
 /// Less output may be held where the whole does not fit.
@@ -276,7 +288,7 @@ pub struct Closed {
 /// What the record of a reservation said of it, before a settle replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldRecord {
-    /// [`Tag::model`] of the canonical name.
+    /// [`Tag::model`] of the canonical name: of the model that has answered, where others may.
     pub model: Tag,
     /// [`Tag::plan`] of the caller's plan; absent in records of an older version.
     pub plan: Option<Tag>,
@@ -285,7 +297,7 @@ pub struct HeldRecord {
     pub output_tokens: u64,
     /// By the store's clock, milliseconds since the Unix epoch; absent in records of an older version.
     pub reserved_at_ms: Option<u64>,
-    /// Prices of the model when it was reserved; absent where no limit counted cost.
+    /// Prices of that model, in the tier that it has answered in, when it was reserved; absent where no limit counted cost.
     pub prices: Option<Rates>,
 }
 

@@ -3,12 +3,16 @@
 //! Bytes, integers big-endian, amounts and times as doubles (they are whole and at most 2^53):
 //!
 //! ```text
-//! 'R' | format 2 | attempt u8 | entries u8 | identity 8 | model tag 8
+//! 'R' | format 2 or 3 | attempt u8 | entries u8 | identity 8 | model tag 8
 //!     | grant f64, -1 for none | prompt tokens f64 | output tokens f64 | reserved at f64, ms | plan tag 8
+//!     | in format 3 alternatives
 //!     | entries × (meter | flags u8 | limit tag 8 | subject tag 8 | rates | amount f64 | mark)
 //! ```
+//! Format 3 is written where another model, or another tier of the model, may answer. The upper half of an entry's flags
+//! is then 1 + the position of the model that has to answer for the entry to be owed; 0: whichever does.
+//!
 //! Only the script knows how much was charged where, so it writes `amount` and `mark`. Meters, rates and marks
-//! are in [`codec`](super::codec). Tombstones: `S`, and `T` followed by the attempt.
+//! are in [`codec`](super::codec), alternatives in [`alternatives`](super::alternatives). Tombstones: `S`, and `T` followed by the attempt.
 //!
 //! Format 1, which knew fixed windows only, can still be read and settled.
 
@@ -16,15 +20,18 @@ use super::codec::{Reader, put_meter, put_rates};
 #[cfg(test)]
 use super::codec::{double, put_amount, put_mark};
 use super::settlement::Stored;
-use super::{BucketId, Charge, HeldRecord, Hold, Meter};
+use super::{Alternatives, BucketId, Charge, Counted, HeldRecord, Hold, Meter};
 use crate::limits::{Algorithm, Mark, Rates};
 use crate::tag::Tag;
 
-pub const FORMAT: u8 = 2;
+const FORMAT: u8 = 2;
+const FORMAT_WITH_ALTERNATIVES: u8 = 3;
 const SHADOW: u8 = 1;
 const ATTEMPTS: u8 = 2;
 const SHARED: u8 = 4;
 const PRICED: u8 = 8;
+/// The upper half of the flags.
+const MODEL: u32 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -40,6 +47,7 @@ pub struct Record {
     pub reserved_at_ms: Option<u64>,
     /// Absent in format 1.
     pub plan: Option<Tag>,
+    pub alternatives: Alternatives,
     pub entries: Vec<Entry>,
 }
 
@@ -51,6 +59,8 @@ pub struct Entry {
     pub shadow: bool,
     /// The rates are prices, the amount is nano-dollars.
     pub priced: bool,
+    /// Owed only when this one of the record's alternatives answers.
+    pub model: Option<u8>,
     pub amount: u64,
     pub mark: Mark,
 }
@@ -79,9 +89,15 @@ impl Record {
 
 /// The part of an entry that the service knows, as scripts take it and copy it into the record.
 pub fn known_part(charge: &Charge) -> Vec<u8> {
-    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-    let flags = flag(charge.shadow, SHADOW) | flag(charge.attempts, ATTEMPTS) | flag(charge.priced, PRICED);
+    let flags =
+        flags(charge.shadow, charge.priced, charge.model) | if charge.attempts { ATTEMPTS } else { 0 };
     known(&charge.meter, &charge.rates, flags)
+}
+
+fn flags(shadow: bool, priced: bool, model: Option<u8>) -> u8 {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let model = model.map_or(0, |position| position.saturating_add(1));
+    flag(shadow, SHADOW) | flag(priced, PRICED) | model.wrapping_shl(MODEL)
 }
 
 fn known(meter: &Meter, rates: &Rates, flags: u8) -> Vec<u8> {
@@ -96,16 +112,37 @@ fn known(meter: &Meter, rates: &Rates, flags: u8) -> Vec<u8> {
 
 /// The beginning of a record without entries.
 pub fn head(hold: &Hold) -> Vec<u8> {
-    let mut bytes = vec![b'R', FORMAT, hold.attempt, 0];
+    let mut bytes = vec![b'R', format(&hold.alternatives), hold.attempt, 0];
     bytes.extend(hold.identity.0);
     bytes.extend(hold.model.0);
     bytes
 }
 
+fn format(alternatives: &Alternatives) -> u8 {
+    if alternatives.is_empty() { FORMAT } else { FORMAT_WITH_ALTERNATIVES }
+}
+
+/// What stands between the amounts of a record and its entries.
+pub fn plan_and_alternatives(plan: Tag, alternatives: &Alternatives) -> Vec<u8> {
+    let mut bytes = plan.0.to_vec();
+    if !alternatives.is_empty() {
+        alternatives.put(&mut bytes);
+    }
+    bytes
+}
+
+/// Entries of today can be added to a record of this format.
+pub fn can_grow(record: &[u8]) -> bool {
+    matches!(record, [b'R', FORMAT | FORMAT_WITH_ALTERNATIVES, ..])
+}
+
 impl Entry {
     pub fn known_part(&self) -> Vec<u8> {
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        known(&self.meter, &self.rates, flag(self.shadow, SHADOW) | flag(self.priced, PRICED))
+        known(&self.meter, &self.rates, flags(self.shadow, self.priced, self.model))
+    }
+
+    pub fn counted(&self) -> Counted {
+        Counted { rates: self.rates, priced: self.priced, model: self.model }
     }
 }
 
@@ -113,14 +150,14 @@ impl Entry {
 #[cfg(test)]
 pub fn write(record: &Record) -> Vec<u8> {
     let entries = u8::try_from(record.entries.len()).unwrap_or(u8::MAX);
-    let mut bytes = vec![b'R', FORMAT, record.attempt, entries];
+    let mut bytes = vec![b'R', format(&record.alternatives), record.attempt, entries];
     bytes.extend(record.identity.0);
     bytes.extend(record.model.0);
     bytes.extend(record.grant.map_or(-1.0, double).to_be_bytes());
     put_amount(&mut bytes, record.prompt_tokens);
     put_amount(&mut bytes, record.output_tokens);
     put_amount(&mut bytes, record.reserved_at_ms.unwrap_or(0));
-    bytes.extend(record.plan.unwrap_or(Tag([0; 8])).0);
+    bytes.extend(plan_and_alternatives(record.plan.unwrap_or(Tag([0; 8])), &record.alternatives));
     for entry in &record.entries {
         bytes.extend(entry.known_part());
         put_amount(&mut bytes, entry.amount);
@@ -132,7 +169,9 @@ pub fn write(record: &Record) -> Vec<u8> {
 /// The grant of an open record of this format: output tokens per choice, or none.
 pub fn grant(record: &[u8]) -> Option<Option<u64>> {
     match record {
-        [b'R', FORMAT, _, _, rest @ ..] => Reader(rest.get(16..)?).optional_amount(),
+        [b'R', FORMAT | FORMAT_WITH_ALTERNATIVES, _, _, rest @ ..] => {
+            Reader(rest.get(16..)?).optional_amount()
+        }
         _ => None,
     }
 }
@@ -146,7 +185,7 @@ pub fn read(bytes: Option<&[u8]>) -> Result<Stored, Unreadable> {
         Some([b'R', format, attempt, entries, rest @ ..]) => {
             let entries = usize::from(*entries);
             let record = match *format {
-                FORMAT => record(*attempt, entries, rest),
+                FORMAT | FORMAT_WITH_ALTERNATIVES => record(*format, *attempt, entries, rest),
                 1 => record_of_format_1(*attempt, entries, rest),
                 _ => None,
             };
@@ -156,7 +195,7 @@ pub fn read(bytes: Option<&[u8]>) -> Result<Stored, Unreadable> {
     }
 }
 
-fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
+fn record(format: u8, attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
     let mut reader = Reader(bytes);
     let identity = reader.tag()?;
     let model = reader.tag()?;
@@ -165,6 +204,10 @@ fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
     let output_tokens = reader.amount()?;
     let reserved_at_ms = Some(reader.amount()?);
     let plan = Some(reader.tag()?);
+    let alternatives = match format {
+        FORMAT_WITH_ALTERNATIVES => Alternatives::read(&mut reader)?,
+        _ => Alternatives::default(),
+    };
     let entry = |_| {
         let (algorithm, limit) = reader.meter()?;
         let flags = reader.byte()?;
@@ -175,7 +218,8 @@ fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
         let mark = reader.mark(algorithm)?;
         let meter = Meter { bucket, algorithm, limit };
         let (shadow, priced) = (flags & SHADOW != 0, flags & PRICED != 0);
-        Some(Entry { meter, rates, shadow, priced, amount, mark })
+        let model = flags.wrapping_shr(MODEL).checked_sub(1);
+        Some(Entry { meter, rates, shadow, priced, model, amount, mark })
     };
     let entries = (0..entries).map(entry).collect::<Option<Vec<_>>>()?;
     let record = Record {
@@ -187,6 +231,7 @@ fn record(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Record> {
         output_tokens,
         reserved_at_ms,
         plan,
+        alternatives,
         entries,
     };
     reader.0.is_empty().then_some(record)
@@ -212,7 +257,7 @@ fn record_of_format_1(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Recor
         let bucket = BucketId { shared: false, limit: reader.tag()?, subject: reader.tag()? };
         let meter = Meter { bucket, algorithm, limit: 0 };
         let mark = Mark::Window { start_ms };
-        Some(Entry { meter, rates, shadow: false, priced: false, amount, mark })
+        Some(Entry { meter, rates, shadow: false, priced: false, model: None, amount, mark })
     };
     let entries = starts.into_iter().map(entry).collect::<Option<Vec<_>>>()?;
     let record = Record {
@@ -224,6 +269,7 @@ fn record_of_format_1(attempt: u8, entries: usize, bytes: &[u8]) -> Option<Recor
         output_tokens: 0,
         reserved_at_ms: None,
         plan: None,
+        alternatives: Alternatives::default(),
         entries,
     };
     reader.0.is_empty().then_some(record)

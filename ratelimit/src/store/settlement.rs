@@ -3,7 +3,7 @@
 use tokengate_api::{ReservationId, Usage};
 
 use super::record::{Entry, Record};
-use super::{Closed, HeldRecord, Lifetimes, Meter, Settled};
+use super::{Answered, Closed, HeldRecord, Lifetimes, Meter, Settled};
 use crate::limits::{Algorithm, Mark};
 use crate::tag::Tag;
 
@@ -13,6 +13,7 @@ pub struct Settlement {
     pub id: ReservationId,
     pub account: Tag,
     pub closing: Closing,
+    pub answered: Answered,
     /// Close only what this attempt, or an earlier one, has made. Absent: close everything.
     pub attempt: Option<u8>,
     pub age_ms: u64,
@@ -71,12 +72,21 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// What a settle replaces.
-    pub fn held(&self) -> Option<HeldRecord> {
-        match self {
-            Self::Open(record) => Some(record.held()),
-            Self::Absent | Self::Settled | Self::Refused { .. } => None,
+    /// What a settle replaces, as the model that has answered.
+    pub fn held_for(&self, settlement: &Settlement) -> Option<HeldRecord> {
+        let Self::Open(record) = self else { return None };
+        let Settlement { closing, answered, .. } = settlement;
+        let mut held = record.held();
+        let position = record.alternatives.answering(answered);
+        if let Some(model) =
+            position.and_then(|position| record.alternatives.models.get(usize::from(position)))
+        {
+            held.model = *model;
         }
+        if let (Some(prices), Closing::Used(usage)) = (&mut held.prices, closing) {
+            *prices = record.alternatives.price(usage, answered).unwrap_or(*prices);
+        }
+        Some(held)
     }
 }
 
@@ -112,7 +122,7 @@ pub fn step(settlement: &Settlement, stored: &Stored, lifetimes: &Lifetimes) -> 
         Stored::Settled => Step::Answer(Settled::Already),
         Stored::Open(record) => match settlement.attempt {
             Some(attempt) if record.attempt > attempt => Step::Answer(Settled::Unknown),
-            _ => Step::Replace(corrections(record, settlement.closing)),
+            _ => Step::Replace(corrections(record, settlement)),
         },
         Stored::Absent | Stored::Refused { .. } => match &settlement.booking {
             Some(_) if !lifetimes.may_book(settlement.age_ms) => Step::Answer(Settled::Late),
@@ -134,7 +144,7 @@ fn excess(booking: &Booking) -> Correction {
 
 /// The difference between what was held and what is owed, per bucket; nothing where they are equal. What is
 /// owed fills the entries of a bucket oldest first, so that refunds come from the newest.
-fn corrections(record: &Record, closing: Closing) -> Vec<Correction> {
+fn corrections(record: &Record, settlement: &Settlement) -> Vec<Correction> {
     let mut corrections = Vec::new();
     for (position, first) in record.entries.iter().enumerate() {
         let of_bucket = |entry: &&Entry| entry.meter.bucket == first.meter.bucket;
@@ -145,7 +155,7 @@ fn corrections(record: &Record, closing: Closing) -> Vec<Correction> {
         let held = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.amount));
         // The newest knows the calendar best.
         let meter = entries.last().map_or(first.meter, |entry| entry.meter);
-        let mut unpaid = owed(first, held, closing);
+        let mut unpaid = owed(record, first, held, settlement);
         for entry in &entries {
             let paid = unpaid.min(entry.amount);
             unpaid -= paid;
@@ -162,13 +172,16 @@ fn corrections(record: &Record, closing: Closing) -> Vec<Correction> {
 }
 
 /// What a limit counts in the end. The rates are the record's own.
-fn owed(entry: &Entry, held: u64, closing: Closing) -> u64 {
+fn owed(record: &Record, entry: &Entry, held: u64, settlement: &Settlement) -> u64 {
+    let Settlement { closing, answered, .. } = settlement;
+    let used = |usage: &Usage| record.alternatives.of_usage(&entry.counted(), usage, answered);
     match closing {
         // A slot ends with its request, however that ended.
         _ if matches!(entry.meter.algorithm, Algorithm::Concurrency { .. }) => 0,
+        Closing::Held if record.alternatives.is_anothers(entry.model, answered) => 0,
         Closing::Held => held,
-        Closing::Used(usage) => entry.rates.of_usage(&usage),
-        Closing::Released { sent: true } => entry.rates.of_usage(&Usage::default()),
+        Closing::Used(usage) => used(usage),
+        Closing::Released { sent: true } => used(&Usage::default()),
         Closing::Released { sent: false } => 0,
     }
 }

@@ -2,6 +2,7 @@
 //! `type` comes after what it says, or is none we know, is read twice.
 
 use super::count::Count;
+use crate::json::Fault;
 use crate::json::walk::Walker;
 use crate::tokenizer::{PROMPT_OVERHEAD, Rules, image};
 
@@ -55,12 +56,22 @@ impl Prompt {
         }
     }
 
+    /// Why the body is not for certain what was counted.
+    pub fn fault(&self) -> Option<Fault> {
+        self.count.fault
+    }
+
     /// Prompt tokens for a model by its normalised name. A body whose end was not reached is no request.
     pub fn tokens(&self, model: &str) -> u64 {
-        let Count { total, images, low_images, .. } = &self.count;
+        let Count { total, ids, images, low_images, .. } = &self.count;
         let images = images.saturating_mul(image::tokens(model, false));
         let low_images = low_images.saturating_mul(image::tokens(model, true));
-        [PROMPT_OVERHEAD, *total, images, low_images].into_iter().fold(0, u64::saturating_add)
+        [PROMPT_OVERHEAD, *total, images, low_images].into_iter().fold(0, u64::saturating_add).max(*ids)
+    }
+
+    /// Tokens of long members that nobody knows: a provider may make them a part of the prompt.
+    pub fn unknown_tokens(&self) -> u64 {
+        self.count.unknown
     }
 }
 

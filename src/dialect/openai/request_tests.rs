@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::edits::Edits;
 
 const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
@@ -32,13 +33,29 @@ fn null_is_absent() {
 fn what_cannot_be_read_is_refused_by_name() {
     for (members, param) in [
         (r#","max_tokens":"100""#, "max_tokens"),
-        (r#","max_tokens":-1"#, "max_tokens"),
+        (r#","max_tokens":-2"#, "max_tokens"),
         (r#","max_tokens":0"#, "max_tokens"),
         (r#","max_tokens":100.5"#, "max_tokens"),
         (r#","max_tokens":true"#, "max_tokens"),
         (r#","max_tokens":[]"#, "max_tokens"),
-        (r#","max_tokens":1e400"#, "max_tokens"),
-        (r#","max_completion_tokens":18446744073709551616"#, "max_completion_tokens"),
+        (r#","n_predict":0"#, "n_predict"),
+        (r#","n_cmpl":0"#, "n_cmpl"),
+        (r#","best_of":500"#, "best_of"),
+        (r#","service_tier":1"#, "service_tier"),
+        (r#","models":"gpt-4o""#, "models"),
+        (r#","fallbacks":[{"model":"x","n":5}]"#, "fallbacks"),
+        (r#","deployment_id":"x""#, "deployment_id"),
+        (r#","user_config":{"model_list":[]}"#, "user_config"),
+        (r#","additional_drop_params":["max_tokens"]"#, "additional_drop_params"),
+        (r#","extra_body":{"model":"o3"}"#, "extra_body"),
+        (r#","Model":"o3""#, "model"),
+        (r#","Max_Tokens":5"#, "max_tokens"),
+        (r#","max_to\u212aens":5"#, "max_tokens"),
+        (r#","\u017ftream":true"#, "stream"),
+        (r#","N":5"#, "n"),
+        (r#","Fallbacks":[]"#, "fallbacks"),
+        (r#","Service_Tier":"flex""#, "service_tier"),
+        (r#","stream_options":{"INCLUDE_USAGE":false}"#, "stream_options.include_usage"),
         (r#","n":0"#, "n"),
         (r#","n":129"#, "n"),
         (r#","n":"3""#, "n"),
@@ -127,12 +144,30 @@ fn the_largest_limit_counts_and_each_above_the_cap_is_lowered() {
     assert_eq!((request.max_output_tokens(), request.choices), (Some(4_294_967_296), 5));
     let capped = |cap| {
         let mut edits = Edits::default();
-        request.output_limits().cap(cap, &mut edits);
+        request.output_limits().keep_to(cap, false, &mut edits);
         String::from_utf8(edits.apply(text.as_bytes()).unwrap()).unwrap()
     };
     assert!(capped(4096).contains(r#", "max_tokens" : 4096 ,"max_completion_tokens":4096,"n":5"#));
     assert!(capped(6000).contains(r#", "max_tokens" : 5000.0 ,"max_completion_tokens":6000,"n":5"#));
     assert_eq!(capped(u64::MAX), text);
+}
+
+#[test]
+fn the_most_choices_count() {
+    for (members, choices) in
+        [(r#","n":2,"n_cmpl":7"#, 7), (r#","best_of":3"#, 3), (r#","n":5,"best_of":null"#, 5)]
+    {
+        assert_eq!(parse(body(members).as_bytes()).unwrap().choices, choices, "{members}");
+    }
+}
+
+#[test]
+fn other_models_and_the_tier_are_read() {
+    let text =
+        body(r#","models":["a"],"fallbacks":[{"model":"b"}],"service_tier":"priority","extra_body":{"x":1}"#);
+    let request = parse(text.as_bytes()).unwrap();
+    assert_eq!(request.alternatives, ["a", "b"]);
+    assert_eq!(request.service_tier.as_deref(), Some("priority"));
 }
 
 proptest::proptest! {

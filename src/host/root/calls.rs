@@ -11,60 +11,86 @@ use tokengate_api::{
 use super::super::abi::{self, Buffer, Map};
 use super::super::random;
 use super::super::running::Running;
-use super::super::shared::Shared;
+use super::super::shared::{Shared, Waiter};
 use super::Root;
 use crate::extends::Answer;
 use crate::models::Models;
-use crate::outbox::{Batch, Delivery};
+use crate::outbox::Delivery;
 use crate::stream::Event;
 
 /// Deadline of a settle and of fetching the model list.
 const CALL_TIMEOUT_MS: u32 = 1_000;
 /// Between two tries for the model list, or between two looks at whether it changed.
 const MODELS_PAUSE_MS: u64 = 1_000;
+/// While requests wait for it.
+const SHORT_MODELS_PAUSE_MS: u64 = 20;
+/// Between two lines of the log about what was given up.
+const LOG_PAUSE_MS: u64 = 1_000;
 
 impl Root {
     pub(super) fn fetch_models(&mut self, shared: &Shared, now: u64) {
-        if self.models_call.is_none() && shared.refresh_models.get() && now >= self.models_next_at {
-            self.models_next_at = now + MODELS_PAUSE_MS;
+        let pause = match shared.awaiting_models.borrow().is_empty() {
+            true => MODELS_PAUSE_MS,
+            false => SHORT_MODELS_PAUSE_MS,
+        };
+        let is_due = self.models_tried_at.is_none_or(|tried| now.saturating_sub(tried) >= pause);
+        if self.models_call.is_none() && shared.refresh_models.get() && is_due {
+            self.models_tried_at = Some(now);
             self.models_call = shared.call("GET", MODELS_PATH, None, CALL_TIMEOUT_MS);
         }
     }
 
+    /// Sends what is due.
     pub(super) fn send_settles(&mut self, shared: &Shared, now: u64) {
-        let Some(Batch { items, repeated }) = shared.outbox.borrow_mut().next_batch(now) else { return };
-        shared.metrics.settles_sent((items.len() - repeated) as u64, repeated as u64);
-        self.settle_call = send(shared, &items);
-        if self.settle_call.is_none() {
-            shared.outbox.borrow_mut().delivered(Delivery::Failed, now, random::jitter());
+        loop {
+            let Some(batch) = shared.outbox.borrow_mut().next_batch(now) else { return };
+            let first = batch.items.len().saturating_sub(batch.repeated);
+            shared.metrics.settles_sent(first as u64, batch.repeated as u64);
+            match send(shared, &batch.items) {
+                Some(call) => _ = self.settle_calls.insert(call, batch.number),
+                None => {
+                    let mut outbox = shared.outbox.borrow_mut();
+                    outbox.delivered(batch.number, Delivery::Failed, now, random::jitter());
+                }
+            }
         }
     }
 
-    pub(super) fn settles_answered(&mut self, shared: &Shared, now: u64, body_size: usize) {
+    pub(super) fn settles_answered(&mut self, shared: &Shared, batch: u64, now: u64, body_size: usize) {
         let delivery = match call_status().as_deref() {
             Some("200") => match read_json::<SettleResponse>(body_size) {
                 None => Delivery::Failed,
                 Some(answer) => {
-                    for result in answer.results {
+                    for result in &answer.results {
                         shared.metrics.settle_answered(result.status);
                     }
-                    Delivery::Taken
+                    Delivery::Taken(answer.results)
                 }
             },
             Some("400" | "413" | "422") => Delivery::Rejected,
             _ => Delivery::Failed,
         };
-        let dropped = {
-            let mut outbox = shared.outbox.borrow_mut();
-            outbox.delivered(delivery, now, random::jitter());
-            outbox.dropped()
-        };
-        if dropped > self.dropped_logged {
-            shared.metrics.settles_dropped(dropped - self.dropped_logged);
-            log::warn!("tokengate: {dropped} settles given up so far; their holds stay charged");
-            self.dropped_logged = dropped;
-        }
+        shared.outbox.borrow_mut().delivered(batch, delivery, now, random::jitter());
         self.send_settles(shared, now);
+    }
+
+    /// What the outbox has given up or sent in another form since the last look.
+    pub(super) fn tell_outbox(&mut self, shared: &Shared, now: u64) {
+        let outbox = shared.outbox.borrow();
+        shared.metrics.outbox_depth(outbox.settles(), outbox.releases());
+        let (settles, releases) = (outbox.dropped_settles(), outbox.dropped_releases());
+        let [told_settles, told_releases, told_rebooked] = self.told;
+        shared.metrics.settles_dropped(settles - told_settles);
+        shared.metrics.releases_dropped(releases - told_releases);
+        shared.metrics.settles_rebooked(outbox.rebooked() - told_rebooked);
+        self.told = [settles, releases, outbox.rebooked()];
+        if [settles, releases] != self.logged && now >= self.log_next_at {
+            log::warn!(
+                "tokengate: {settles} settles and {releases} releases given up so far; what they held stays charged"
+            );
+            self.logged = [settles, releases];
+            self.log_next_at = now.saturating_add(LOG_PAUSE_MS);
+        }
     }
 
     pub(super) fn send_extends(&mut self, shared: &Shared, now: u64) {
@@ -91,7 +117,7 @@ impl Root {
         let decided = shared.extends.borrow_mut().answered(answer, now, random::jitter());
         for (stream, ExtendResult { status, hold_output_tokens: held, .. }) in decided {
             shared.metrics.extend_answered(status);
-            self.step(&stream, Event::Extended { status, held });
+            self.step_weak(&stream, Event::Extended { status, held });
         }
         self.send_extends(shared, now);
     }
@@ -107,6 +133,19 @@ impl Root {
         }
         *shared.models.borrow_mut() = Rc::new(Models::new(list));
         shared.refresh_models.set(false);
+        for Waiter { stream, .. } in shared.awaiting_models.take() {
+            self.step_and_catch_up(&stream, Event::ModelsKnown);
+        }
+    }
+
+    /// Requests that have waited for the list as long as they may.
+    pub(super) fn expire_waiters(&self, shared: &Shared, now: u64) {
+        let (expired, waiting): (Vec<_>, Vec<_>) =
+            shared.awaiting_models.take().into_iter().partition(|waiter| now >= waiter.until);
+        shared.awaiting_models.borrow_mut().extend(waiting);
+        for Waiter { stream, .. } in expired {
+            self.step_and_catch_up(&stream, Event::ModelsFailed);
+        }
     }
 }
 
@@ -116,10 +155,10 @@ fn send(shared: &Shared, batch: &[SettleItem]) -> Option<u32> {
 }
 
 /// The status of the call being answered; none when it was reset.
-fn call_status() -> Option<String> {
+pub(super) fn call_status() -> Option<String> {
     abi::headers(Map::CallResponse).text(":status").map(str::to_owned)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(size: usize) -> Option<T> {
+pub(super) fn read_json<T: serde::de::DeserializeOwned>(size: usize) -> Option<T> {
     serde_json::from_slice(&abi::buffer(Buffer::CallResponseBody, size)?).ok()
 }

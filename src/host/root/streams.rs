@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use tokengate_api::RESERVE_PATH;
-
 use super::super::abi;
 use super::super::running::Running;
 use super::super::shared::Shared;
 use super::Root;
-use crate::stream::{Event, Failure};
+use crate::stream::Event;
+use crate::stream::charge::Ending;
 
 /// Between two looks at requests that wait for their body.
 const WATCH_PAUSE_MS: u64 = 500;
@@ -17,45 +16,19 @@ const WATCH_PAUSE_MS: u64 = 500;
 const LONGEST_COUNT_MS: u64 = 4;
 
 impl Root {
-    pub(super) fn send_repeats(&mut self, shared: &Shared, now: u64) {
-        for mut repeat in shared.repeats.take() {
-            let waits = |stream: &Rc<RefCell<Running>>| {
-                stream.try_borrow().is_ok_and(|running| running.waits_for_reserve())
-            };
-            if !repeat.stream.upgrade().as_ref().is_some_and(waits) {
-                continue;
-            }
-            let waited = now.saturating_sub(repeat.queued_at);
-            let left = u64::from(repeat.timeout_ms).saturating_sub(waited);
-            repeat.request.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
-            let call = serde_json::to_vec(&repeat.request)
-                .ok()
-                .filter(|_| left > 0)
-                .and_then(|body| shared.call("POST", RESERVE_PATH, Some(&body), repeat.request.deadline_ms));
-            match call {
-                Some(call) => _ = self.repeated.insert(call, repeat.stream),
-                None => self.step(&repeat.stream, Event::ReserveFailed(Failure::Unusable)),
-            }
-        }
-    }
-
-    /// Counts a little of every stream that waits for it; the others are served between two ticks.
+    /// Counts a little of every stream that waits for it, callers in turn; the others are served between two ticks.
     pub(super) fn count_on(&mut self, shared: &Shared, now: u64) {
         let waiting = shared.uncounted.borrow().len();
         for _ in 0..waiting {
-            let Some(stream) = shared.next_uncounted() else { break };
+            let Some((caller, stream)) = shared.next_uncounted() else { break };
             if let Some(running) = stream.upgrade()
                 && let Ok(mut running) = running.try_borrow_mut()
                 && abi::set_effective_context(running.context())
             {
-                let waits = running.waits_for_reserve();
                 let has_more = running.count_on();
                 abi::set_effective_context(self.context);
                 if has_more {
-                    shared.uncounted.borrow_mut().push_back(stream);
-                } else if !waits && let Some(call) = running.take_call() {
-                    // Sent from here, so answered here; what the stream sent before comes to the stream.
-                    self.repeated.insert(call, stream);
+                    shared.uncounted.borrow_mut().push(caller, stream);
                 }
             }
             if abi::now_ms().saturating_sub(now) >= LONGEST_COUNT_MS {
@@ -68,12 +41,35 @@ impl Root {
     }
 
     /// Steps a stream from outside of its own callbacks.
-    pub(super) fn step(&self, stream: &Weak<RefCell<Running>>, event: Event<'_>) {
+    pub(super) fn step(&self, stream: &Rc<RefCell<Running>>, event: Event<'_>) {
+        let Ok(mut running) = stream.try_borrow_mut() else { return };
+        if !running.has_ended && !abi::set_effective_context(running.context()) {
+            // Gone without a word.
+            running.has_ended = true;
+            running.step(Event::End(Ending { reached_provider: false }));
+        }
+        // Of a stream that has ended, only what it holds at the service is left.
+        running.step(event);
+        abi::set_effective_context(self.context);
+    }
+
+    pub(super) fn step_weak(&self, stream: &Weak<RefCell<Running>>, event: Event<'_>) {
+        if let Some(stream) = stream.upgrade() {
+            self.step(&stream, event);
+        }
+    }
+
+    /// Steps a stream that waited with its body, and goes on with what has come of it.
+    pub(super) fn step_and_catch_up(&self, stream: &Weak<RefCell<Running>>, event: Event<'_>) {
         let Some(stream) = stream.upgrade() else { return };
-        if let Ok(mut running) = stream.try_borrow_mut()
-            && abi::set_effective_context(running.context())
-        {
+        let Ok(mut running) = stream.try_borrow_mut() else { return };
+        if !running.has_ended && abi::set_effective_context(running.context()) {
+            let awaited_models = running.stream.awaits_models();
             running.step(event);
+            if awaited_models {
+                running.await_body();
+            }
+            running.catch_up();
             abi::set_effective_context(self.context);
         }
     }
@@ -104,13 +100,13 @@ impl Root {
                      allow_on_headers_stop_iteration: true in the filter's plugin config (Envoy 1.35 or newer)"
                 );
             }
-            self.step(&stream, Event::BodyWithheld);
+            self.step_weak(&stream, Event::BodyWithheld);
         }
     }
 
     pub(super) fn cut_streams(&self, shared: &Shared) {
         for stream in shared.cut.take() {
-            self.step(&stream, Event::Cut);
+            self.step_weak(&stream, Event::Cut);
         }
     }
 }

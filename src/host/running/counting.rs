@@ -24,8 +24,19 @@ impl Running {
             self.step(Event::RequestPiece { bytes: &bytes });
             counted += SLICE;
         }
-        self.is_queued = self.waits_for_end || self.has_uncounted();
+        // What waits for an answer goes on with it.
+        let waits = self.waits_for_end && !self.stream.awaits_answer();
+        self.is_queued = waits || self.has_uncounted();
         self.is_queued
+    }
+
+    /// Goes on with what has come of the body while the stream waited for an answer. Needs this stream's
+    /// effective context.
+    pub fn catch_up(&mut self) {
+        if self.held_bytes > 0 {
+            self.step(Event::RequestBody { length: self.held_bytes });
+        }
+        self.count_along();
     }
 
     fn has_uncounted(&self) -> bool {
@@ -55,7 +66,8 @@ impl Running {
     /// The body is whole. A second one that must be kept waits for its turn: together they could fill the
     /// memory that all streams share.
     fn end_body(&mut self) {
-        self.waits_for_end = self.stream.will_keep() && !self.shared.may_keep(&self.this);
+        self.waits_for_end =
+            self.stream.awaits_answer() || (self.stream.will_keep() && !self.shared.may_keep(&self.this));
         if self.stream.wants_body() && !self.waits_for_end {
             let body = abi::buffer(Buffer::RequestBody, self.held_bytes).unwrap_or_default();
             self.step(Event::RequestEnd { body: &body });
@@ -65,7 +77,7 @@ impl Running {
     /// Counts in a callback of the stream's own, and leaves the rest to the root context.
     pub fn count_along(&mut self) {
         if !self.is_queued && self.count_on() {
-            self.shared.count_later(self.this.clone());
+            self.shared.count_later(self.stream.caller(), self.this.clone());
         }
     }
 }

@@ -54,7 +54,7 @@ fn endings_after_the_hold() {
 #[test]
 fn a_listed_request_reserves_no_tokens() {
     let mut proxy = Proxy::new();
-    proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
+    proxy.headers(&[(":method", "GET"), (":path", "/v1/models"), ("content-length", "0")]);
     let (reserve, _) = proxy.reserves().remove(0);
     assert_eq!((reserve.model, reserve.prompt_tokens, reserve.max_output_tokens), (None, 0, None));
     proxy.allow().head(200, true).end(true);
@@ -64,10 +64,13 @@ fn a_listed_request_reserves_no_tokens() {
 
 #[test]
 fn what_is_not_metered_is_left_alone() {
-    let mut preflight = Proxy::new();
-    preflight.headers(&[(":method", "OPTIONS"), ("access-control-request-method", "POST")]);
-    preflight.head(200, true).end(true);
-    assert!(preflight.effects.is_empty() && !preflight.stream.holds_request());
+    let mut passed = Proxy::new();
+    passed.config.paths.other = config::OtherPaths::Pass;
+    passed.headers(&[(":path", "/v1/audio"), ("authorization", "")]);
+    let removed = Effect::RemoveRequestHeader("authorization".to_owned());
+    assert!(passed.effects == [removed] && !passed.stream.holds_request());
+    passed.head(200, true).end(true);
+    assert_eq!(passed.effects.len(), 1);
 }
 
 #[test]
@@ -125,6 +128,12 @@ fn a_settle_says_which_model_and_tier_answered() {
         let told = Measure::OtherModel { model: "gpt-4o".to_owned() };
         assert_eq!(proxy.measured(&told), is_other, "{named}");
     }
+    // A model that the request names itself is the one that is charged.
+    let mut proxy = Proxy::new();
+    proxy.request(&BODY.replacen('{', r#"{"models":["o3"],"#, 1)).allow().head(200, true);
+    proxy.step(Event::ResponseBody { chunk: br#"{"model":"o3","choices":[]}"#, is_last: true }).end(true);
+    assert_eq!(proxy.settles().remove(0).model.as_deref(), Some("o3"));
+    assert!(!proxy.measured(&Measure::OtherModel { model: "gpt-4o".to_owned() }));
     // An error's words are no answer's.
     let mut proxy = Proxy::new();
     proxy.request(BODY).allow().head(500, true);

@@ -7,6 +7,7 @@ mod overrunning;
 mod refusing;
 mod reserving;
 mod rewriting;
+mod waiting;
 
 use std::cell::Cell;
 
@@ -15,6 +16,7 @@ use tokengate_api::{Outcome, ReservationId, ReserveRequest, ReserveResponse, Set
 
 use super::charge::Ending;
 use super::*;
+use crate::callers::Standing;
 use crate::config::{self, FailureMode};
 use crate::dialect::refusal::LocalReply;
 use crate::models::Models;
@@ -24,6 +26,7 @@ struct Proxy {
     stream: Stream,
     config: Config,
     models: Models,
+    standing: Standing,
     now: Cell<u64>,
     body: Vec<u8>,
     effects: Vec<Effect>,
@@ -41,6 +44,7 @@ impl Proxy {
             stream: Stream::default(),
             config: Config::default(),
             models: Models::new(serde_json::from_value(models).unwrap()),
+            standing: Standing::Known,
             now: Cell::new(1_000),
             body: Vec::new(),
             effects: Vec::new(),
@@ -64,6 +68,7 @@ impl Proxy {
             now_ms: &|| self.now.get(),
             new_id: &|| Some(ReservationId::from_bytes([7; 16])),
             property: &|path| (path == ["source", "address"]).then(|| b"192.0.2.7:1234".to_vec()),
+            standing: &|_| self.standing,
         };
         let (stream, effects) = std::mem::take(&mut self.stream).step(&env, event);
         self.stream = stream;
@@ -86,9 +91,14 @@ impl Proxy {
 
     fn request(&mut self, body: &str) -> &mut Self {
         self.headers(&[]);
-        self.body = body.as_bytes().to_vec();
+        self.arrives(body.as_bytes())
+    }
+
+    /// A whole body, after the headers.
+    fn arrives(&mut self, body: &[u8]) -> &mut Self {
+        self.body = body.to_vec();
         self.step(Event::RequestBody { length: body.len() });
-        self.step(Event::RequestEnd { body: body.as_bytes() })
+        self.step(Event::RequestEnd { body })
     }
 
     /// The body so far is shown from where it is to be counted on.
@@ -124,6 +134,10 @@ impl Proxy {
             coding: Coding::Identity,
             rate_limit_headers,
         }))
+    }
+
+    fn response_end(&mut self) -> &mut Self {
+        self.step(Event::ResponseEnd(Ending { reached_provider: true }))
     }
 
     fn end(&mut self, reached_provider: bool) -> &mut Self {
@@ -179,13 +193,17 @@ fn json_of(reply: &LocalReply) -> serde_json::Value {
 #[test]
 fn any_order_of_events_settles_once() {
     use proptest::prelude::*;
-    proptest!(|(order in proptest::collection::vec(0usize..15, 0..16), open: bool)| {
+    proptest!(|(order in proptest::collection::vec(0usize..20, 0..16), open: bool, listed: bool)| {
         let mut proxy = Proxy::new().failure_mode(if open { FailureMode::Open } else { FailureMode::Closed });
         proxy.config.overrun = config::Overrun::Stop;
         proxy.body = BODY.as_bytes().to_vec();
+        let models = proxy.models.clone();
+        if !listed {
+            proxy.models = Models::default();
+        }
         let mut must_settle = false;
         for event in &order {
-            let was_reserving = matches!(proxy.stream, Stream::Reserving(_));
+            let was_reserving = matches!(proxy.stream, Stream::Reserving(_) | Stream::Abandoned(_));
             match event {
                 0 => proxy.headers(&[]),
                 1 => proxy.step(Event::RequestBody { length: 10 }),
@@ -201,11 +219,23 @@ fn any_order_of_events_settles_once() {
                 11 => proxy.step(Event::RequestPiece { bytes: b"" }),
                 12 => proxy.step(Event::Extended { status: tokengate_api::ExtendStatus::Deny, held: None }),
                 13 => proxy.step(Event::Cut),
+                14 => proxy.response_end(),
+                15 => proxy.headers(&[("content-length", "100000")]),
+                16 => proxy.step(Event::Identified(Standing::Known)),
+                17 => proxy.step(if open { Event::IdentifyFailed } else { Event::Identified(Standing::Unknown) }),
+                18 => {
+                    proxy.models = models.clone();
+                    proxy.step(if open { Event::ModelsKnown } else { Event::ModelsFailed })
+                }
                 _ => proxy.step(Event::RewriteFailed),
             };
             must_settle |= matches!(proxy.stream, Stream::Reserving(_));
         }
         proxy.end(true);
+        // Of a reserve that is under way, an answer comes in any case.
+        let was_reserving = matches!(proxy.stream, Stream::Abandoned(_));
+        proxy.step(Event::ReserveFailed(Failure::Deadline));
+        prop_assert!(!was_reserving || matches!(proxy.stream, Stream::Refused));
         prop_assert!(proxy.replies().len() <= 1);
         prop_assert_eq!(proxy.settles().len(), usize::from(must_settle));
     });

@@ -66,6 +66,9 @@ fn a_gzip_body_is_read_and_forwarded_as_it_is_unless_it_must_change() {
     {
         let mut proxy = Proxy::new();
         proxy.headers(&[("content-encoding", "gzip")]).step(Event::RequestEnd { body: &body });
+        while proxy.stream.counts_kept() {
+            proxy.step(Event::RequestPiece { bytes: &[] });
+        }
         assert_eq!(proxy.refused_with().0, status);
     }
     let mut both = Proxy::new();
@@ -133,7 +136,7 @@ fn a_missing_limit_is_written_where_one_was_granted_or_is_wanted() {
 fn a_reasoning_model_gets_the_limit_by_the_name_that_it_takes() {
     let mut edits = Edits::default();
     let limits = crate::dialect::openai::parse(BODY.as_bytes()).unwrap().output_limits();
-    limits.write(9, true, &mut edits);
+    limits.keep_to(9, true, &mut edits);
     let edited = edits.apply(BODY.as_bytes()).unwrap();
     assert!(edited.starts_with(br#"{"max_completion_tokens":9,"model""#));
 }
@@ -172,25 +175,90 @@ fn output_is_called_unbounded_where_nothing_bounds_it() {
 #[test]
 fn a_body_with_a_digest_goes_on_as_it_came_or_not_at_all() {
     for name in ["content-md5", "digest", "content-digest", "repr-digest", "signature"] {
-        let with = |body: &str| {
+        let with = |missing: &str, members: &str| {
             let mut proxy = Proxy::new();
+            proxy.models = models(missing);
+            let body = format!(r#"{{"model":"gpt-4o",{members}"messages":[]}}"#);
             proxy.headers(&[(name, "any")]).step(Event::RequestEnd { body: body.as_bytes() });
             proxy
         };
-        let mut proxy = with(r#"{"model":"gpt-4o","stream":true,"max_tokens":50,"messages":[]}"#);
-        proxy.answer(json!({"decision": "allow", "account": "acc", "policy_version": "v1", "limits": [],
-            "grant": {"max_output_tokens": 10}}));
-        assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
-        let proxy = with(r#"{"model":"gpt-4o","max_tokens":101,"messages":[]}"#);
-        assert_eq!(proxy.refused_with().0, 400);
-        assert!(proxy.reserves().is_empty());
+        for members in [
+            r#""max_tokens":50,"#,
+            r#""max_tokens":50,"stream":true,"stream_options":{"include_usage":true},"#,
+            r#""max_tokens":-1,"#,
+            "",
+        ] {
+            let mut proxy = with("hold_default", members);
+            assert!(!proxy.reserves()[0].0.can_clamp);
+            proxy.answer(json!({"decision": "allow", "account": "acc", "policy_version": "v1", "limits": [],
+                "grant": {"max_output_tokens": 10}}));
+            assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
+        }
+        for (missing, members, param, names) in [
+            ("hold_default", r#""max_tokens":101,"#, "max_tokens", "above 100"),
+            ("hold_default", r#""max_tokens":50,"n_predict":-1,"#, "max_tokens", "above 50"),
+            ("hold_default", r#""n_predict":50,"#, "max_tokens", "must be given"),
+            ("write_default", "", "max_tokens", "such as 20"),
+            ("write_default", r#""max_tokens":-1,"#, "max_tokens", "such as 20"),
+            ("hold_default", r#""max_tokens":50,"stream":true,"#, "stream_options", "'include_usage': true"),
+        ] {
+            let proxy = with(missing, members);
+            assert_eq!(proxy.refused_with().0, 400, "{members}");
+            assert!(proxy.reserves().is_empty());
+            let error = json_of(proxy.replies()[0]);
+            assert_eq!(error["error"]["param"], param);
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains(names) && message.contains("send no digest"), "{message}");
+        }
     }
+}
+
+#[test]
+fn no_limit_is_no_limit_and_is_replaced_where_one_is_written() {
+    let front = |members: &str| BODY.replacen('{', &format!("{{{members}"), 1);
+    let unlimited = front(r#""max_tokens":-1,"n_predict":-1.0,"#);
+    for (missing, grant, expected) in [
+        ("hold_default", json!(null), None),
+        ("hold_max", json!(null), None),
+        ("hold_default", json!(13), Some(front(r#""max_tokens":13,"n_predict":13,"#))),
+        ("write_default", json!(null), Some(front(r#""max_tokens":20,"n_predict":20,"#))),
+    ] {
+        let (edited, reserve) = written(missing, &unlimited, grant);
+        assert_eq!((edited, reserve.max_output_tokens), (expected, None), "{missing}");
+    }
+    let beside = front(r#""max_tokens":50,"n_predict":-1,"#);
+    assert_eq!(
+        written("hold_default", &beside, json!(50)).0,
+        Some(front(r#""max_tokens":50,"n_predict":50,"#)),
+        "some servers would read the second"
+    );
+    let huge = front(r#""max_tokens":99999999999999999999,"#);
+    let (edited, reserve) = written("hold_default", &huge, json!(null));
+    assert_eq!((edited, reserve.max_output_tokens), (Some(front(r#""max_tokens":100,"#)), Some(100)));
+    let mut proxy = Proxy::new();
+    proxy.models = models("refuse");
+    proxy.request(&unlimited);
+    assert_eq!(proxy.refused_with().0, 400);
+}
+
+#[test]
+fn a_limit_that_not_every_server_knows_is_written_by_a_name_that_they_do() {
+    let body = BODY.replacen('{', r#"{"n_predict":16000,"#, 1);
+    let (edited, reserve) = written("hold_default", &body, json!(100));
+    assert_eq!(reserve.max_output_tokens, Some(100));
+    assert_eq!(edited, Some(BODY.replacen('{', r#"{"max_tokens":100,"n_predict":100,"#, 1)));
+    // What is to be written at least bounds nothing, and is held.
+    let body = BODY.replacen('{', r#"{"min_tokens":90,"#, 1);
+    let (edited, reserve) = written("hold_default", &body, json!(null));
+    assert_eq!((edited, reserve.max_output_tokens), (None, Some(90)));
+    let body = BODY.replacen('{', r#"{"min_tokens":3,"#, 1);
+    assert_eq!(written("hold_default", &body, json!(null)).1.max_output_tokens, None);
 }
 
 #[test]
 fn what_has_no_body_is_not_written_into() {
     let mut proxy = Proxy::new();
-    proxy.headers(&[(":method", "GET"), (":path", "/v1/models")]);
+    proxy.headers(&[(":method", "GET"), (":path", "/v1/models"), ("content-length", "0")]);
     proxy.answer(json!({"decision": "allow", "grant": {"max_output_tokens": 5}, "policy_version": "v1"}));
     assert!(proxy.resumed() && !proxy.effects.iter().any(|e| matches!(e, Effect::RewriteBody(_))));
 }

@@ -23,6 +23,9 @@ async fn bad_input_names_the_field_and_never_its_content() {
         ("choices", json!(1_u64 << 32)),
         ("stream", json!(secret)),
         ("model", Value::Null),
+        ("models", json!(secret)),
+        ("models", json!(["a", "b", "c", "d", "e", "f", "g", "h", "i"])),
+        ("service_tier", json!([secret])),
     ] {
         let (status, answer) =
             post(server.api, "/v1/reserve", &with(reserve_body(), field, value.clone())).await;
@@ -30,6 +33,13 @@ async fn bad_input_names_the_field_and_never_its_content() {
         assert_eq!(answer["error"]["field"], field, "{value}");
         assert!(!answer.to_string().contains("secret"), "{answer}");
     }
+    let mut nameless = with(reserve_body(), "models", json!(["gpt"]));
+    for field in ["model", "prompt_tokens", "max_output_tokens"] {
+        nameless.as_object_mut().unwrap().remove(field);
+    }
+    let nameless = with(nameless, "prompt_tokens", json!(0));
+    let (status, answer) = post(server.api, "/v1/reserve", &nameless).await;
+    assert_eq!((status, &answer["error"]["field"]), (StatusCode::BAD_REQUEST, &json!("model")), "{answer}");
     for field in ["id", "deadline_ms", "dialect", "endpoint", "prompt_tokens"] {
         let mut body = reserve_body();
         body.as_object_mut().unwrap().remove(field).unwrap();

@@ -5,6 +5,7 @@ mod bad_input;
 mod bounds;
 mod calls;
 mod extends;
+mod identify;
 mod operators;
 mod redis;
 mod tokens;

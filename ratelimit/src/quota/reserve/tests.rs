@@ -16,6 +16,7 @@ fn decision(limits: &[(Amount, Metric, Wait)]) -> (RequestPlan, Reserved) {
         scope: BTreeMap::new(),
         metric: *metric,
         window_ms: 60_000,
+        overridden: None,
     };
     let charges: Vec<_> = limits.iter().map(|(amount, _, _)| *amount).collect();
     let plan = RequestPlan {

@@ -34,6 +34,51 @@ async fn an_override_ends() {
     }
 }
 
+/// Who does not fit under an override is told when that ends, if the policy admits the request from then on.
+#[tokio::test]
+async fn a_refusal_by_an_override_says_when_it_ends() {
+    use Reason::{RequestExceedsLimit, RpmLimitExceeded, TpmLimitExceeded};
+    // What is set for 20 s and what is used before, then the refused request's tokens, why and for how long.
+    type Case = (&'static [(&'static str, u64)], u64, u64, Reason, Option<u64>);
+    let cases: [Case; 8] = [
+        (&[("tpm", 0)], 0, 30, TpmLimitExceeded, Some(15_000)),
+        (&[("rpm", 0)], 0, 30, RpmLimitExceeded, Some(15_000)),
+        (&[("tpm", 29)], 0, 30, TpmLimitExceeded, Some(15_000)),
+        (&[("tpm", 0), ("rpm", 0)], 0, 30, RpmLimitExceeded, Some(15_000)),
+        // By then the window is still used up, and ends later.
+        (&[("tpm", 0)], 90, 30, TpmLimitExceeded, Some(55_000)),
+        (&[("tpm", 90)], 90, 5, TpmLimitExceeded, Some(15_000)),
+        // The policy never admits it either.
+        (&[("tpm", 0)], 0, 110, RequestExceedsLimit, None),
+        // The override would, once the window is over, and is over itself by then.
+        (&[("tpm", 200), ("day", 1_000)], 110, 110, RequestExceedsLimit, None),
+    ];
+    for (overrides, used, wanted, reason, retry) in cases {
+        for running in Running::both(POLICY).await {
+            let set = |(limit, amount): &(&str, u64)| OverrideRequest {
+                tenant: "t".to_owned(),
+                limit: (*limit).to_owned(),
+                amount: Some(*amount),
+                usd: None,
+                for_ms: 20_000,
+            };
+            let reserve = async |number, tokens| running.reserve(&request(number, tokens, Some(0))).await;
+            if used > 0 && used <= 100 {
+                assert_eq!(reserve(1, used).await.decision, Decision::Allow);
+            }
+            for one in overrides {
+                running.quota.set_override(&set(one)).await.unwrap();
+            }
+            if used > 100 {
+                assert_eq!(reserve(1, used).await.decision, Decision::Allow);
+            }
+            running.clock.set(T0 + 5_000);
+            let refused = reserve(2, wanted).await;
+            assert_eq!((refused.reason, refused.retry_after_ms), (Some(reason.clone()), retry), "{wanted}");
+        }
+    }
+}
+
 /// Money is dollars, and none is an amount too.
 #[tokio::test]
 async fn an_override_of_money() {

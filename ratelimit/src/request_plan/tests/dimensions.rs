@@ -124,19 +124,19 @@ fn only_who_may_assert_is_believed() {
     assert_eq!((limit(&plan, "per-plan"), limit(&plan, "per-user")), (50, 5));
     for bad in [("x-plan", "platinum"), ("x-user", ""), ("x-user", "a\nb"), ("x-user", " ann")] {
         let refused = plan_request(&policy, &Overrides::default(), &asserting(&[bad]), 0).unwrap_err();
-        assert_eq!(refused, Reason::InvalidIdentity, "{bad:?}");
+        assert_eq!(refused, Reason::InvalidIdentity.into(), "{bad:?}");
     }
     let long = "x".repeat(129);
     let refused =
         plan_request(&policy, &Overrides::default(), &asserting(&[("x-user", &long)]), 0).unwrap_err();
-    assert_eq!(refused, Reason::InvalidIdentity);
+    assert_eq!(refused, Reason::InvalidIdentity.into());
 }
 
 #[test]
 fn a_verified_caller_takes_the_place_of_a_key() {
     let (open, closed) = (policy(VERIFIED), policy(""));
     let asked = |policy, request| plan_request(policy, &Overrides::default(), &request, 0);
-    assert_eq!(asked(&closed, verified("t", None, None)).unwrap_err(), Reason::UnknownKey);
+    assert_eq!(asked(&closed, verified("t", None, None)).unwrap_err(), Reason::UnknownKey.into());
     let plan = asked(&open, verified("t", Some("ann"), None)).unwrap();
     assert_eq!((plan.identity.tenant.as_str(), plan.identity.plan.as_str()), ("t", "basic"));
     // The same user as by key, and as one identity to whom a reserve is replayed.
@@ -146,7 +146,7 @@ fn a_verified_caller_takes_the_place_of_a_key() {
     assert_ne!(plan.hold.identity, asks(&open, &verified("t", Some("bob"), None)).hold.identity);
     assert_eq!(asked(&open, verified("new", None, Some("gold"))).unwrap().identity.plan, "gold");
     for bad in [verified("", None, None), verified("t", Some(""), None), verified("t", None, Some("none"))] {
-        assert_eq!(asked(&open, bad).unwrap_err(), Reason::InvalidIdentity);
+        assert_eq!(asked(&open, bad).unwrap_err(), Reason::InvalidIdentity.into());
     }
 }
 

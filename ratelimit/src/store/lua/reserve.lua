@@ -6,7 +6,7 @@
 -- ARGV[1]   the service's clock, ms
 -- ARGV[2]   beginning of the record: 'R', format, attempt, 0, identity (8), model (8)
 -- ARGV[3]   grant (-1 none), prompt tokens, output tokens, choices (0: refuse, whatever fits), least output per choice
---           (-1: all or nothing), plan (8)
+--           (-1: all or nothing), plan (8) and what follows it in a record of format 3
 -- ARGV[4]   life of the record, ms
 -- ARGV[5]   member of the open holds, without the tokens at its end
 -- ARGV[6…]  per charge: see common.lua
@@ -33,7 +33,7 @@ if record then
   local letter = string.sub(record, 1, 1)
   if letter == 'R' then
     local format = string.byte(record, 2)
-    if #record < 12 or (format ~= 1 and format ~= 2) then
+    if #record < 12 or (format ~= 1 and format ~= 2 and format ~= 3) then
       return 'X'
     end
     if string.sub(record, 5, 12) ~= string.sub(ARGV[2], 5, 12) then

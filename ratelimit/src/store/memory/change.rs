@@ -47,7 +47,7 @@ impl MemoryStore {
             }
         }
         state.keep_record(*account, id, Stored::Settled, now, self.lifetimes.settled);
-        Ok(Closed { settled, held: stored.held(), event: None })
+        Ok(Closed { settled, held: stored.held_for(settlement), event: None })
     }
 
     pub(super) fn extend_one(&self, extension: &Extension) -> Result<Extended, StoreError> {

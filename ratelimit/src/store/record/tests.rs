@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::Price;
 use crate::store::tests::bucket;
 
 const PRICE: Rates = Rates {
@@ -37,6 +38,7 @@ fn entries() -> Vec<Entry> {
         rates,
         shadow: number == 2,
         priced: number == 1,
+        model: None,
         amount: largest - number as u64,
         mark,
     })
@@ -55,6 +57,7 @@ fn reads_what_was_written_and_nothing_shorter_or_longer() {
             output_tokens: 3,
             reserved_at_ms: Some(9),
             plan: Some(Tag::plan("basic")),
+            alternatives: Alternatives::default(),
             entries: entries(),
         };
         let bytes = write(&record);
@@ -63,8 +66,55 @@ fn reads_what_was_written_and_nothing_shorter_or_longer() {
             assert_eq!(read(Some(&bytes[..length])), Err(Unreadable), "{length}");
         }
         assert_eq!(read(Some(&[bytes.as_slice(), b"x"].concat())), Err(Unreadable));
-        let future = [&[b'R', 3], &bytes[2..]].concat();
+        let future = [&[b'R', 4], &bytes[2..]].concat();
         assert_eq!(read(Some(&future)), Err(Unreadable));
+    }
+}
+
+fn alternatives() -> Alternatives {
+    let price = |model, tier, expected| Price { model, tier, rates: PRICE, expected };
+    Alternatives {
+        models: vec![Tag::model(Some("a")), Tag::model(Some("b"))],
+        names: vec![(Tag::account("a"), 0), (Tag::account("b"), 1), (Tag::account("c"), 1)],
+        tier: Some(Tag::tier("flex")),
+        prices: vec![price(0, None, true), price(0, Some(Tag::tier("flex")), false), price(1, None, true)],
+    }
+}
+
+/// Only where another model or tier may answer is there more to read.
+#[test]
+fn reads_alternatives() {
+    let record = |alternatives: Alternatives| {
+        let entries = entries().into_iter().zip([None, Some(0), Some(1), Some(8)]);
+        Record {
+            attempt: 1,
+            identity: Tag::account("a"),
+            model: Tag::model(Some("a")),
+            grant: None,
+            prompt_tokens: 1,
+            output_tokens: 2,
+            reserved_at_ms: Some(3),
+            plan: Some(Tag::plan("basic")),
+            entries: entries
+                .map(|(entry, model)| Entry { model: model.filter(|_| !alternatives.is_empty()), ..entry })
+                .collect(),
+            alternatives,
+        }
+    };
+    for (alternatives, format) in [
+        (Alternatives::default(), 2),
+        (alternatives(), 3),
+        (Alternatives { tier: None, names: Vec::new(), ..alternatives() }, 3),
+        (Alternatives { prices: Vec::new(), ..alternatives() }, 3),
+    ] {
+        let record = record(alternatives);
+        let bytes = write(&record);
+        assert_eq!((bytes[1], can_grow(&bytes), grant(&bytes)), (format, true, Some(None)));
+        assert_eq!(read(Some(&bytes)), Ok(Stored::Open(record)));
+        for length in 0..bytes.len() {
+            assert_eq!(read(Some(&bytes[..length])), Err(Unreadable), "{length}");
+        }
+        assert_eq!(read(Some(&[bytes.as_slice(), b"x"].concat())), Err(Unreadable));
     }
 }
 
@@ -111,7 +161,7 @@ fn reads_tombstones() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300), format in 1u8..4) {
+    fn any_bytes_are_an_answer(mut bytes in prop::collection::vec(any::<u8>(), 0..300), format in 1u8..5) {
         let _ = read(Some(&bytes));
         for (to, from) in bytes.iter_mut().zip([b'R', format]) {
             *to = from;

@@ -34,7 +34,7 @@ impl RedisStore {
             let (output_tokens, charges) = match growth(&record, extension) {
                 Growth::Nothing => return Ok(Extended::Held { output_tokens: record.output_tokens }),
                 // An entry of this format does not go into a record of an older one.
-                _ if read.get(1) != Some(&record::FORMAT) => return Ok(Extended::Refused),
+                _ if !record::can_grow(read) => return Ok(Extended::Refused),
                 Growth::TooMuch => return Ok(Extended::Refused),
                 Growth::By { output_tokens, charges } => (output_tokens, charges),
             };

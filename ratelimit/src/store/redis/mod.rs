@@ -136,7 +136,7 @@ impl RedisStore {
         }
         let least = hold.clamp.filter(|_| clampable(hold)).map(|clamp| clamp.min_output_tokens);
         wishes.extend(least.map_or(-1.0, double).to_be_bytes());
-        wishes.extend(hold.plan.0);
+        wishes.extend(record::plan_and_alternatives(hold.plan, &hold.alternatives));
         let mut call = Call {
             kinds: Kinds::default(),
             keys: vec![self.keys.record(hold.account, &hold.id), self.keys.open_holds(hold.account)],

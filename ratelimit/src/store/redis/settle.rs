@@ -46,7 +46,7 @@ impl RedisStore {
             };
             // Before the event is there.
             self.announce(settlement.account).await;
-            let mut closed = Closed { settled, held: stored.held(), event: None };
+            let mut closed = Closed { settled, held: stored.held_for(settlement), event: None };
             closed.event = tell(&closed);
             let event = closed.event.as_deref();
             let call = self.close(settlement, &bytes, &stored, tombstone, event, &corrections);

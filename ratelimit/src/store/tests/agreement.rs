@@ -10,8 +10,8 @@ use crate::limits::tests::Numbers;
 use crate::limits::{Algorithm, Bucket, Mark, Rates, State};
 use crate::store::settlement::Stored;
 use crate::store::{
-    Amendment, Booking, Change, Clamp, Closing, Correction, Extension, Hold, Lifetimes, Settlement, Store,
-    TopUp,
+    Alternatives, Amendment, Answered, Booking, Change, Clamp, Closing, Correction, Extension, Hold,
+    Lifetimes, Price, Settlement, Store, TopUp,
 };
 use crate::tag::Tag;
 
@@ -92,7 +92,7 @@ fn random_hold(numbers: &mut Numbers, number: u64, now: u64) -> Hold {
     let limits = some_limits(numbers, now);
     let choices = 1 + numbers.below(3);
     let per_choice = numbers.below(60);
-    Hold {
+    let mut hold = Hold {
         attempt: 1 + numbers.below(2) as u8,
         prompt_tokens: numbers.below(80),
         output_tokens: per_choice * choices,
@@ -102,7 +102,50 @@ fn random_hold(numbers: &mut Numbers, number: u64, now: u64) -> Hold {
         clamp: (numbers.below(2) == 0).then(|| Clamp { min_output_tokens: numbers.below(20) }),
         refuse: numbers.below(20) == 0,
         ..hold(number, &limits)
+    };
+    if numbers.below(3) == 0 {
+        hold.alternatives = alternatives(numbers);
+        for charge in &mut hold.charges {
+            charge.priced = charge.rates == PRICE;
+            charge.model = [None, Some(0), Some(1)][numbers.below(3) as usize];
+        }
     }
+    hold
+}
+
+/// Two models, one of which has a tier.
+fn alternatives(numbers: &mut Numbers) -> Alternatives {
+    let dear = Rates { output: 20_000, ..PRICE };
+    let price = |model, tier, rates, expected| Price { model, tier, rates, expected };
+    Alternatives {
+        models: vec![model(), other_model()],
+        names: vec![(name("gpt"), 0), (name("other"), 1)],
+        tier: (numbers.below(2) == 0).then(|| Tag::tier("fast")),
+        prices: vec![
+            price(0, None, PRICE, true),
+            price(0, Some(Tag::tier("fast")), dear, numbers.below(2) == 0),
+            price(1, None, Rates { input: 9_000, ..PRICE }, true),
+        ],
+    }
+}
+
+fn other_model() -> Tag {
+    Tag::model(Some("other"))
+}
+
+fn name(name: &str) -> Tag {
+    Tag::named(name).unwrap()
+}
+
+fn random_answer(numbers: &mut Numbers) -> Answered {
+    let (name, model) = [
+        (None, None),
+        (Some(name("gpt")), None),
+        (Some(name("other")), Some(model())),
+        (Some(name("stranger")), Some(other_model())),
+    ][numbers.below(4) as usize];
+    let tier = [None, Some(Tag::tier("fast")), Some(Tag::tier("slow"))][numbers.below(3) as usize];
+    Answered { name, model, tier }
 }
 
 fn random_closing(numbers: &mut Numbers) -> Closing {
@@ -122,6 +165,7 @@ fn random_closing(numbers: &mut Numbers) -> Closing {
 
 fn random_settlement(numbers: &mut Numbers, number: u64, now: u64) -> Settlement {
     let mut settlement = settlement(number, random_closing(numbers));
+    settlement.answered = random_answer(numbers);
     if numbers.below(4) == 0
         && let Closing::Used(usage) = settlement.closing
     {

@@ -9,8 +9,8 @@ use crate::limits::{Algorithm, Gauge, Rates};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Mutation, RedisStore};
 use crate::store::{
-    Booking, BucketId, Charge, Closing, Explained, Extended, Extension, Hold, Lifetimes, Meter,
-    OnStoreFailure, Reserved, Settled, Settlement, Store, StoreError, Verdict,
+    Alternatives, Answered, Booking, BucketId, Charge, Closing, Explained, Extended, Extension, Hold,
+    Lifetimes, Meter, OnStoreFailure, Reserved, Settled, Settlement, Store, StoreError, Verdict,
 };
 use crate::tag::Tag;
 
@@ -175,7 +175,8 @@ fn amount(name: &str, rates: Rates, limit: u64, tokens: u64) -> Amount {
     let algorithm = Algorithm::FixedWindow { length_ms: MINUTE };
     let meter = Meter { bucket: bucket(name), algorithm, limit };
     let on_store_failure = OnStoreFailure::Closed;
-    let charge = Charge { meter, rates, shadow: false, attempts: false, priced: false, on_store_failure };
+    let charge =
+        Charge { meter, rates, shadow: false, attempts: false, priced: false, model: None, on_store_failure };
     Amount { charge, tokens }
 }
 
@@ -216,6 +217,7 @@ pub fn hold(number: u64, charges: &[Amount]) -> Hold {
         choices: 1,
         clamp: None,
         refuse: false,
+        alternatives: Alternatives::default(),
         charges: charges.iter().map(|amount| amount.charge).collect(),
     }
 }
@@ -225,6 +227,7 @@ pub fn settlement(number: u64, closing: Closing) -> Settlement {
         id: id(number),
         account: account(),
         closing,
+        answered: Answered::default(),
         attempt: None,
         age_ms: 0,
         queued_ms: 0,
