@@ -184,7 +184,8 @@ impl Admitted {
         let charge = charge::charge(env.config.missing_usage, ending, self.request, response);
         let mut effects: Vec<_> = self.usage_fault(charge).map(Effect::Measure).into_iter().collect();
         let named = self.named();
-        effects.extend(self.other_model(env, named.model.as_deref()).map(Effect::Measure));
+        let named_model = named.model.as_deref().filter(|model| !hold.may_be_answered_by(model));
+        effects.extend(self.other_model(env, named_model).map(Effect::Measure));
         effects.extend(hold.settle(charge, named));
         effects
     }

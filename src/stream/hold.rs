@@ -36,6 +36,12 @@ impl Hold {
         &self.model
     }
 
+    /// Whether the request itself names this model as one that may answer instead: then it is the one charged.
+    pub fn may_be_answered_by(&self, model: &str) -> bool {
+        let requests = [self.reserve.as_ref(), self.allowed.as_deref()];
+        requests.into_iter().flatten().any(|request| request.models.iter().any(|other| other == model))
+    }
+
     /// What asks for so many output tokens to be held in all.
     pub fn extend(&self, total: u64) -> Option<ExtendItem> {
         let account = self.account.clone()?;

@@ -128,6 +128,12 @@ fn a_settle_says_which_model_and_tier_answered() {
         let told = Measure::OtherModel { model: "gpt-4o".to_owned() };
         assert_eq!(proxy.measured(&told), is_other, "{named}");
     }
+    // A model that the request names itself is the one that is charged.
+    let mut proxy = Proxy::new();
+    proxy.request(&BODY.replacen('{', r#"{"models":["o3"],"#, 1)).allow().head(200, true);
+    proxy.step(Event::ResponseBody { chunk: br#"{"model":"o3","choices":[]}"#, is_last: true }).end(true);
+    assert_eq!(proxy.settles().remove(0).model.as_deref(), Some("o3"));
+    assert!(!proxy.measured(&Measure::OtherModel { model: "gpt-4o".to_owned() }));
     // An error's words are no answer's.
     let mut proxy = Proxy::new();
     proxy.request(BODY).allow().head(500, true);
