@@ -8,10 +8,10 @@ use proxy_wasm::types::Action;
 
 use super::abi::{self, Buffer, Map};
 use super::running::Running;
-use super::shared::Shared;
+use super::shared::{Order, Shared};
 use crate::config::HoldAt;
 use crate::stream::charge::Ending;
-use crate::stream::{Event, ResponseHead};
+use crate::stream::{Event, Failure, ResponseHead};
 
 /// What Envoy says of an answer that came from a provider.
 const FROM_PROVIDER: &[u8] = b"via_upstream";
@@ -35,6 +35,25 @@ impl Http {
         }
         if self.shared.wake_root() {
             abi::set_effective_context(self.context);
+        }
+        if self.shared.root_is_gone() {
+            self.give_up();
+        }
+    }
+
+    /// Nobody makes calls any more: what waits for one has no answer.
+    fn give_up(&self) {
+        let step = |stream: &Rc<RefCell<Running>>, event| {
+            if let Ok(mut running) = stream.try_borrow_mut() {
+                running.step(event);
+            }
+        };
+        for order in self.shared.take_orders() {
+            match order {
+                Order::Reserve { stream, .. } => step(&stream, Event::ReserveFailed(Failure::Unusable)),
+                Order::Identify { .. } => step(&self.running, Event::IdentifyFailed),
+                Order::FetchModels => step(&self.running, Event::ModelsFailed),
+            }
         }
     }
 

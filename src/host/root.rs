@@ -30,6 +30,7 @@ const LONGEST_GOODBYE_MS: u64 = 5_000;
 pub struct Root {
     context: u32,
     shared: Option<Rc<Shared>>,
+    farewell: Option<Farewell>,
     /// Batches under way.
     settle_calls: HashMap<u32, u64>,
     extend_call: Option<u32>,
@@ -93,6 +94,15 @@ fn tell_state(shared: &Shared) {
     }
 }
 
+/// Tells streams that outlive their root context that it is gone.
+struct Farewell(Rc<Shared>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.root_has_gone();
+    }
+}
+
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
         self.during(|root, shared| {
@@ -135,7 +145,9 @@ impl RootContext for Root {
         match Config::parse(&json) {
             Ok(config) => {
                 let ticks = abi::set_tick_period(FIRST_TICK_MS);
-                self.shared = Some(Rc::new(Shared::new(self.context, config)));
+                let shared = Rc::new(Shared::new(self.context, config));
+                self.farewell = Some(Farewell(shared.clone()));
+                self.shared = Some(shared);
                 ticks
             }
             Err(error) => {

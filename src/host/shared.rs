@@ -47,6 +47,8 @@ pub struct Shared {
     root: u32,
     /// The root context is running, and looks for orders itself.
     is_awake: Cell<bool>,
+    /// Its configuration was replaced, and all is sent.
+    is_gone: Cell<bool>,
     orders: RefCell<Vec<Order>>,
     pub callers: RefCell<Callers>,
     pub awaiting_models: RefCell<Vec<Waiter>>,
@@ -78,6 +80,7 @@ impl Shared {
         Self {
             root,
             is_awake: Cell::new(false),
+            is_gone: Cell::new(false),
             orders: RefCell::default(),
             callers: RefCell::default(),
             awaiting_models: RefCell::default(),
@@ -109,11 +112,20 @@ impl Shared {
         self.is_awake.set(is_awake);
     }
 
+    /// The SDK knows the root context no more.
+    pub fn root_has_gone(&self) {
+        self.is_gone.set(true);
+    }
+
+    pub fn root_is_gone(&self) -> bool {
+        self.is_gone.get()
+    }
+
     /// In a callback of a stream's that holds nothing borrowed: lets the root do what must not wait for its next
     /// tick. Tells whether it ran.
     pub fn wake_root(&self) -> bool {
         let must_run = !self.orders.borrow().is_empty() || self.outbox.borrow().is_urgent();
-        if must_run && !self.is_awake.get() {
+        if must_run && !self.is_awake.get() && !self.is_gone.get() {
             abi::wake(self.root);
             return true;
         }
