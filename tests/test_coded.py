@@ -175,6 +175,29 @@ def test_usage_is_read_from_an_answer_in_gzip(stack: Stack, tenant: Tenant, plai
     stack.settles_to(tenant, USAGE.total, requests=1)
 
 
+@pytest.mark.parametrize("coding", ["UTF-8", "none", "chunked", ", ,", "aws-chunked, utf-8"])
+def test_what_is_no_coding_hides_nothing(stack: Stack, tenant: Tenant, coding: str) -> None:
+    """The usage is read, and the chunk that only we asked for is taken out."""
+    stack.upstream.handler = answering(EVENTS, coding, 1 << 20)
+    assert stack.post([tenant.bearer], STREAMED).body == EVENTS.replace(chat.usage_event(USAGE), b"")
+    stack.settles_to(tenant, USAGE.total, requests=1)
+
+
+@pytest.mark.parametrize("coding", ["identity", "UTF-8"])
+def test_gzip_without_a_word_is_read(stack: Stack, tenant: Tenant, coding: str) -> None:
+    packed = gzip.compress(EVENTS)
+    stack.upstream.handler = answering(packed, coding, 7)
+    assert stack.post([tenant.bearer], STREAMED).body == packed
+    stack.settles_to(tenant, USAGE.total, requests=1)
+
+
+@pytest.mark.parametrize("packed", [zlib.compress(EVENTS), zlib.compress(BARE)[:40]], ids=["whole", "cut"])
+def test_what_is_compressed_without_a_word_costs_the_hold(stack: Stack, tenant: Tenant, packed: bytes) -> None:
+    stack.upstream.handler = answering(packed, "identity", 1 << 20)
+    assert stack.post([tenant.bearer], ASKED).body == packed
+    stack.settles_to(tenant, prompt() + LIMIT, requests=1)
+
+
 def prompt() -> int:
     return oracle().prompt(chat.body()["messages"])
 
@@ -185,7 +208,7 @@ def prompt() -> int:
         (gzip.compress(BARE), "gzip", lambda: prompt() + oracle().text("".join(chat.DELTAS))),
         (gzip.compress(EVENTS)[:30], "gzip", None),
         (b"\x1f\x8b nonsense", "gzip", lambda: prompt() + LIMIT),
-        (EVENTS, "gzip", None),
+        (EVENTS, "gzip", lambda: USAGE.total),
         (b"\x8b\x0b\x80", "br", lambda: prompt() + LIMIT),
         (zlib.compress(EVENTS), "deflate", lambda: prompt() + LIMIT),
         (gzip.compress(gzip.compress(EVENTS)), "gzip, gzip", lambda: prompt() + LIMIT),

@@ -118,7 +118,7 @@ def test_long_text_without_usage(stack: Stack, tenant: Tenant) -> None:
     """More text than is kept: what was counted earlier adds up to the same."""
     pieces = [f"Sentence {i} of a zebrafish, naïve and 价格.\n" for i in range(2000)]
     stack.upstream.handler = streaming(*map(chat.delta_event, pieces))
-    stack.ask(tenant, stream=True)
+    stack.ask(tenant, stream=True, max_tokens=None)
     stack.settles_to(tenant, estimate(*pieces), requests=1)
 
 
@@ -188,6 +188,31 @@ def test_an_error_event_after_output_costs_the_output(stack: Stack, tenant: Tena
     stack.upstream.handler = chat.raw_stream(chat.delta_event("Hel") + ERROR_EVENT)
     stack.ask(tenant, stream=True)
     stack.settles_to(tenant, estimate("Hel"), requests=1)
+
+
+@pytest.mark.parametrize("reported", [11, 1 << 40], ids=["too little", "absurdly much"])
+def test_a_client_that_leaves_pays_for_the_text_whatever_was_reported(
+    stack: Stack, tenant: Tenant, reported: int
+) -> None:
+    """The report comes first, and the text after it."""
+    report = chat.usage_event(chat.Usage(prompt(), reported - prompt()))
+    text = [f" {word}" for word in ("one", "two", "three", "four") * 10]
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.head(200, chat.EVENT_STREAM)
+        await exchange.chunk(report + b"".join(map(chat.delta_event, text)))
+        await exchange.gone()
+
+    stack.upstream.handler = handler
+    client = http1.Connection(stack.envoy.port)
+    client.send(http1.encode("POST", chat.PATH, [tenant.bearer], chat.encode(chat.body(stream=True))))
+    head, seen = client.head(), b""
+    for piece in client.pieces(head):
+        seen += piece
+        if seen.endswith(chat.delta_event(text[-1])):
+            break
+    client.close()
+    stack.settles_to(tenant, estimate(*text), requests=1)
 
 
 PAGE = b"<!doctype html><title>503</title>" + b"<p>The service is temporarily unavailable.</p>\n" * 45

@@ -138,6 +138,16 @@ def test_output_that_cannot_be_right_is_charged_and_told_of(
     assert metrics(stack).since(before)["usage_mismatch", {"model": "gpt-4o"}] == 1
 
 
+@pytest.mark.parametrize(("named", "others"), [("gpt-4", 1), ("gpt-4o-2024-08-06", 0), ("gpt-4o", 0), ("elsewhere", 1)])
+def test_answers_by_another_model(stack: Stack, named: str, others: int) -> None:
+    before, tenant = metrics(stack), stack.tenant()
+    answer = {"model": named, "choices": [], "usage": chat.Usage(9, 2).json()}
+    stack.upstream.handler = chat.raw_json(chat.encode(answer))
+    assert stack.ask(tenant).status == 200
+    stack.settles_to(tenant, 11, requests=1)
+    assert metrics(stack).since(before)["answers_by_other_models", {"model": "gpt-4o"}] == others
+
+
 def test_output_that_can_be_right(stack: Stack) -> None:
     before, tenant = metrics(stack), stack.tenant()
     for members in ({}, {"stream": True}, {"n": 2}, {"stream": True, "max_tokens": None}):

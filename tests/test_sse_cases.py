@@ -104,6 +104,65 @@ CASES: dict[str, tuple[bytes, Callable[[], int] | int]] = {
         0,
     ),
     "a null error": (text("Hel", b',"error":null') + DONE, lambda: estimate("Hel")),
+    "an error that is none in each event": (
+        b"".join(text("word ", b',"error":""') for _ in range(40)) + DONE,
+        lambda: estimate("word " * 40),
+    ),
+    "an empty error": (text("Hel") + data(b'"error":{}') + text("lo") + DONE, lambda: estimate("Hello")),
+    "an error of a first attempt": (data(b'"error":{"message":"lost"}') + text("Hel") + DONE, lambda: estimate("Hel")),
+    "an error in the choice": (
+        data(b'"choices":[{"index":0,"error":{"code":502,"message":"lost"},"finish_reason":"error"}]') + DONE,
+        0,
+    ),
+    "an error beside null choices": (data(b'"choices":null,"error_type":"overloaded","error_message":"lost"'), 0),
+    "an event named error": (b'event: error\ndata: {"message":"lost","code":500}\n\n', 0),
+    "an event named error, then text": (
+        b'event: error\ndata: {"message":"lost","code":500}\n\n' + text("Hel") + DONE,
+        lambda: estimate("Hel"),
+    ),
+    "one line end between lines": (
+        b"".join(text("word ").rstrip(b"\n") + b"\n" for _ in range(40))
+        + data(EMPTY + usage(9, 40), b"\n") + DONE,
+        49,
+    ),
+    "one line end between lines, and no usage": (
+        b"".join(text("word ").rstrip(b"\n") + b"\n" for _ in range(40)) + DONE,
+        lambda: estimate("word " * 40),
+    ),
+    "usage in the choice": (data(b'"choices":[{"index":0,"delta":{},%s}]' % usage(6, 2)) + DONE, 8),
+    "usage by another name": (data(b'"x_groq":{"id":"x",%s}' % usage(6, 2)) + DONE, 8),
+    "input and output": (data(EMPTY + b'"usage":{"input_tokens":6,"output_tokens":2}') + DONE, 8),
+    "usage in halves": (
+        data(EMPTY + b'"usage":{"prompt_tokens":6}') + text("a") + data(EMPTY + b'"usage":{"completion_tokens":2}') + DONE,
+        8,
+    ),
+    "zeros behind the usage": (data(EMPTY + usage(6, 2)) + data(EMPTY + usage(0, 0)) + DONE, 8),
+    "literals that are no JSON": (
+        data(EMPTY + b'"x":[NaN,-Infinity],' + b'"usage":{"prompt_tokens":6,"completion_tokens":2,"cost":Infinity}') + DONE,
+        8,
+    ),
+    "reasoning in the total only": (
+        data(EMPTY + b'"usage":{"prompt_tokens":6,"completion_tokens":2,"total_tokens":30}') + DONE,
+        30,
+    ),
+    "usage that is absurd": (text("a") + data(EMPTY + usage(1 << 40, 1)) + DONE, lambda: estimate("a")),
+    "reasoning under two names": (
+        data(b'"choices":[{"index":0,"delta":{"reasoning":"so it is","reasoning_content":"so it is"}}]') + DONE,
+        lambda: estimate("so it is"),
+    ),
+    "a custom tool's input": (
+        data(b'"choices":[{"index":0,"delta":{"tool_calls":[{"id":"a","type":"custom","custom":{"input":"so it is"}}]}}]')
+        + DONE,
+        lambda: estimate("so it is"),
+    ),
+    "text that repeats all text so far": (
+        b"".join(text("word " * n) for n in range(1, 40)) + DONE,
+        lambda: estimate("") + chat.body()["max_tokens"],
+    ),
+    "output that is no text": (
+        text("a") + data(b'"choices":[{"index":0,"delta":{"audio":{"data":"QUJD"}}}]') + DONE,
+        lambda: estimate("") + chat.body()["max_tokens"],
+    ),
     "an error and usage": (data(b'"error":{"message":"lost"}') + data(EMPTY + usage(9, 0)), 9),
     "an error after output": (text("Hel") + data(b'"error":{"message":"lost"}'), lambda: estimate("Hel")),
     "nothing but the end mark": (DONE, lambda: estimate("")),
@@ -165,3 +224,29 @@ def test_json_for_a_request_that_asked_to_stream(stack: Stack, tenant: Tenant) -
     stack.upstream.handler = chat.raw_json(chat.completion("x", chat.Usage(5, 4)))
     assert stack.ask(tenant, stream=True).status == 200
     stack.settles_to(tenant, 9, requests=1)
+
+
+def line(content: str) -> bytes:
+    return text(content).removesuffix(b"\n")
+
+
+HIDDEN: dict[str, tuple[bytes, bytes]] = {
+    "no choices": (data(usage(6, 2)), b""),
+    "null choices": (data(b'"choices":null,' + usage(6, 2)), b""),
+    "members that a client needs": (
+        data(EMPTY + usage(6, 2) + b',"citations":["x"]'),
+        data(b'"choices":[],"citations":["x"]'),
+    ),
+    "usage first": (data(usage(6, 2) + b',"choices":[],"timings":{"x":1}'), data(b'"choices":[],"timings":{"x":1}')),
+    "one line end between lines": (line("b") + data(EMPTY + usage(6, 2), b"\n"), line("b")),
+}
+
+
+@pytest.mark.parametrize("size", [1, 1 << 30], ids=["a byte at a time", "whole"])
+@pytest.mark.parametrize(("sent", "left"), HIDDEN.values(), ids=HIDDEN)
+def test_what_only_we_asked_for_is_taken_out(
+    stack: Stack, tenant: Tenant, sent: bytes, left: bytes, size: int
+) -> None:
+    stack.upstream.handler = in_pieces(text("a") + sent + DONE, size)
+    assert stack.ask(tenant, stream=True).body == text("a") + left + DONE
+    stack.settles_to(tenant, 8, requests=1)

@@ -34,8 +34,29 @@ def estimate(text: str) -> int:
         (b'{"choices":[{"message":{"content":"A zebr', lambda: prompt() + LIMIT),
         (b"<html>fine</html>", lambda: prompt() + LIMIT),
         (b"", lambda: prompt() + LIMIT),
+        (b'{"error":{"message":"lost","type":"server_error"}}', lambda: 0),
+        (b'{"choices":null,"error_type":"overloaded","error_message":"lost"}', lambda: 0),
+        (b'{"choices":[{"index":0,"error":{"code":502,"message":"lost"}}]}', lambda: 0),
+        (b'{"error":{},"choices":[{"message":{"content":"A zebrafish."}}]}', lambda: estimate("A zebrafish.")),
+        (b'{"choices":[{"message":{"content":"A zebrafish."}}]}\ndata: [DONE]\n\n', lambda: estimate("A zebrafish.")),
+        (
+            b'{"choices":[{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a": 1}}}]}}]}',
+            lambda: estimate("f") + oracle().text('{"a": 1}'),
+        ),
     ],
-    ids=["no usage", "null usage", "cut", "html", "empty"],
+    ids=[
+        "no usage",
+        "null usage",
+        "cut",
+        "html",
+        "empty",
+        "an error",
+        "an error's type",
+        "an error in the choice",
+        "an empty error",
+        "an end mark behind it",
+        "arguments that are an object",
+    ],
 )
 def test_json_without_readable_usage(stack: Stack, tenant: Tenant, answer: bytes, tokens: Any) -> None:
     stack.upstream.handler = chat.raw_json(answer)

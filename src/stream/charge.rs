@@ -61,7 +61,7 @@ pub fn charge(
     let (relay, answer) = (response.relay, response.relay.answer());
     let delivered = request.bounded(answer.delivered_tokens());
     if let Some(usage) = answer.usage() {
-        return if relay.is_whole() { used(usage) } else { at_least(usage, delivered) };
+        return request.reported(usage, answer.reports_sum_only(), relay.is_whole(), delivered);
     }
     match relay.reading() {
         Reading::Unreadable => request.held(delivered),
@@ -77,6 +77,24 @@ impl Request {
     /// No more than the request itself allows is charged by our count: some servers repeat what they sent before.
     pub fn bounded(&self, delivered: u64) -> u64 {
         delivered.min(self.output_bound.unwrap_or(u64::MAX))
+    }
+
+    /// What the provider reported, with what a report cannot know or leaves out: the text of a stream that did not
+    /// end by itself, or a half of it that is missing.
+    fn reported(&self, usage: Usage, is_sum_only: bool, is_whole: bool, delivered: u64) -> Charge {
+        let prompt = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
+        let output = usage.output.saturating_add(usage.reasoning);
+        let has_no_prompt = prompt == 0 && !is_sum_only;
+        let has_no_output = output == 0 && !is_sum_only;
+        let more_input = if has_no_prompt { self.prompt_tokens } else { 0 };
+        let more_output = if has_no_output || !is_whole { delivered.saturating_sub(output) } else { 0 };
+        let outcome = if more_input == 0 && more_output == 0 { Outcome::Used } else { Outcome::Estimated };
+        let usage = Usage {
+            input: usage.input.saturating_add(more_input),
+            output: usage.output.saturating_add(more_output),
+            ..usage
+        };
+        Charge { outcome, sent: true, usage: Some(usage) }
     }
 
     fn estimate(&self, output: u64) -> Charge {
@@ -103,20 +121,6 @@ impl Request {
 
 fn released(sent: bool) -> Charge {
     Charge { outcome: Outcome::Released, sent, usage: None }
-}
-
-fn used(usage: Usage) -> Charge {
-    Charge { outcome: Outcome::Used, sent: true, usage: Some(usage) }
-}
-
-/// A report of a stream that did not end by itself: text may have come after it.
-fn at_least(usage: Usage, delivered: u64) -> Charge {
-    let more = delivered.saturating_sub(usage.output.saturating_add(usage.reasoning));
-    if more == 0 {
-        return used(usage);
-    }
-    let usage = Usage { output: usage.output.saturating_add(more), ..usage };
-    Charge { outcome: Outcome::Estimated, sent: true, usage: Some(usage) }
 }
 
 #[cfg(test)]
@@ -278,6 +282,30 @@ mod tests {
             (vec![USAGE], (Outcome::Used, true, 11)),
         ] {
             assert_eq!(row(auto, REQUEST, 200, &relay(&chunks, false)), expected);
+        }
+        // Ended by itself, without the mark that others send.
+        for (chunks, expected) in [
+            (vec![USAGE, &text], (Outcome::Estimated, true, 9 + delivered)),
+            (vec![&text, USAGE], (Outcome::Used, true, 11)),
+        ] {
+            let mut relay = relay(&chunks, false);
+            relay.chunk(b"", true);
+            assert_eq!(row(auto, REQUEST, 200, &relay), expected);
+        }
+    }
+
+    #[test]
+    fn a_half_that_is_not_reported_is_counted() {
+        let report = |usage: &str| format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n").into_bytes();
+        for (usage, expected) in [
+            (r#"{"prompt_tokens":9}"#, (Outcome::Estimated, true, 11)),
+            (r#"{"prompt_tokens":9,"completion_tokens":0}"#, (Outcome::Estimated, true, 11)),
+            (r#"{"completion_tokens":5}"#, (Outcome::Estimated, true, 15)),
+            (r#"{"prompt_tokens":9,"completion_tokens":1}"#, (Outcome::Used, true, 10)),
+            (r#"{"total_tokens":30}"#, (Outcome::Used, true, 30)),
+        ] {
+            let relay = relay(&[TEXT, &report(usage), DONE], false);
+            assert_eq!(row(MissingUsage::Auto, REQUEST, 200, &relay), expected, "{usage}");
         }
     }
 

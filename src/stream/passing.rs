@@ -177,7 +177,11 @@ fn without_usage(unit: &[u8]) -> Option<Vec<u8>> {
             kept_to = end;
         }
     }
-    let is_removed = |at: usize| removed.iter().any(|range| range.contains(&at));
+    let mut removed = removed.into_iter().peekable();
+    let mut is_removed = |at: usize| {
+        while removed.next_if(|range| range.end <= at).is_some() {}
+        removed.peek().is_some_and(|range| range.contains(&at))
+    };
     let mut out = Vec::with_capacity(unit.len());
     let mut parts = parts.into_iter().peekable();
     let mut part = None;
@@ -188,7 +192,7 @@ fn without_usage(unit: &[u8]) -> Option<Vec<u8>> {
         // A part goes on to the end of its line.
         part = part.filter(|_| !matches!(byte, b'\r' | b'\n'));
         let place = part.map(|(start, place)| place + (at - start));
-        if !place.is_some_and(is_removed) {
+        if !place.is_some_and(&mut is_removed) {
             out.push(*byte);
         }
     }

@@ -12,6 +12,9 @@ use crate::tokenizer::Encoding;
 /// What gzip begins with, and no text.
 const GZIP: u8 = 0x1f;
 
+/// A byte order mark may stand before either.
+const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 pub struct Relay {
     kind: Kind,
     coding: Coding,
@@ -26,12 +29,14 @@ pub struct Relay {
     hide: bool,
     passing: Passing,
     place: Place,
+    /// The body came to its own end.
+    has_ended: bool,
     /// Bytes of an unfinished event that had to be let go since the stream was to end.
     overtime: usize,
 }
 
 enum Kind {
-    /// Only JSON's white space so far: it is JSON if an object or array follows, else a stream.
+    /// Only JSON's white space, or a byte order mark, so far: it is JSON if an object or array follows, else a stream.
     Undecided(Framer),
     Json,
     Events(Framer),
@@ -80,12 +85,14 @@ impl Relay {
             hide: hide && coding == Coding::Identity,
             passing: Passing::default(),
             place: Place { is_new_line: true, ..Place::default() },
+            has_ended: false,
             overtime: 0,
         }
     }
 
     /// Takes the next bytes of the body; gives what to send instead, where that is something else.
     pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
+        self.has_ended |= is_last;
         if let Some(first) = chunk.first().filter(|_| !self.has_begun) {
             self.has_begun = true;
             // Whatever the headers say: what begins so is compressed, and what does not is not.
@@ -104,7 +111,7 @@ impl Relay {
     fn plain(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
         self.sniff.push(chunk);
         if let Kind::Undecided(framer) = &mut self.kind
-            && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte))
+            && let Some(first) = chunk.iter().find(|byte| !is_white_space(**byte) && !MARK.contains(*byte))
         {
             let framer = std::mem::take(framer);
             self.kind = if matches!(first, b'{' | b'[') { Kind::Json } else { Kind::Events(framer) };
@@ -294,11 +301,13 @@ impl Relay {
         }
     }
 
-    /// The provider said all that it had to say.
+    /// The provider said all that it had to say, its report last. Some servers send no mark at the end.
     pub fn is_whole(&self) -> bool {
         match self.kind {
             Kind::Json => self.scanner.is_done(),
-            Kind::Events(_) => self.answer.has_end_mark(),
+            Kind::Events(_) => {
+                self.answer.has_end_mark() || (self.has_ended && !self.answer.has_text_behind_usage())
+            }
             Kind::Undecided(_) | Kind::Unreadable => false,
         }
     }

@@ -164,6 +164,9 @@ fn json_is_read_and_never_changed() {
         let (client, relay) = relay(true, &[b"\n ", a, b]);
         assert_eq!(client, format!("\n {body}").as_bytes());
         assert_eq!((total(&relay), relay.reading()), (Some(10), Reading::Json { complete: true }));
+        let (client, relay) = self::relay(true, &[b"\xef", b"\xbb\xbf", a, b]);
+        assert_eq!(client, format!("\u{feff}{body}").as_bytes());
+        assert_eq!((total(&relay), relay.reading()), (Some(10), Reading::Json { complete: true }));
     }
     let (_, cut) = relay(false, &[&body.as_bytes()[..50]]);
     assert_eq!(cut.reading(), Reading::Json { complete: false });
@@ -211,6 +214,7 @@ fn the_first_bytes_decide_what_a_coding_leaves_open() {
         (Coding::Identity, packed.as_slice(), Some(11), Reading::Events),
         (Coding::Gzip, stream.as_bytes(), Some(11), Reading::Events),
         (Coding::Other, packed.as_slice(), None, Reading::Unreadable),
+        (Coding::Other, stream.as_bytes(), Some(11), Reading::Unreadable),
         // Compressed in another way; some begins as JSON does.
         (Coding::Identity, b"\x28\xb5\x2f\xfd\x24\x05\x29\x00\x00", None, Reading::Unreadable),
         (Coding::Identity, b"\x78\x9c\x4b\x2c\x01\x00", None, Reading::Unreadable),

@@ -85,7 +85,8 @@ pub fn relayed(chunks: &[&[u8]], hide: bool, ends_apart: bool) -> (Vec<u8>, (Str
 /// `out` is `input` without some of what may be hidden, and without all that must be.
 fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
     let is_white = |byte: &u8| b" \t\r\n".contains(byte);
-    let is_stream = input.iter().find(|b| !is_white(b)).is_some_and(|b| !b"{[".contains(b));
+    let is_before = |byte: &u8| is_white(byte) || b"\xef\xbb\xbf".contains(byte);
+    let is_stream = input.iter().find(|b| !is_before(b)).is_some_and(|b| !b"{[".contains(b));
     let white = input.iter().position(|byte| !is_white(byte)).unwrap_or(input.len());
     // What has come of a byte order mark before the first event stays when that is hidden.
     let mark = events::mark(input);

@@ -6,7 +6,7 @@
 use tokengate_api::{Usage, model_name};
 
 use super::choice::{self, Kind};
-use super::transcript::{Source, Transcript};
+use super::transcript::{Carrier, Source, Transcript};
 use super::usage::Report;
 use crate::json::scan::{Container, Frame, Name, Visitor};
 use crate::tokenizer::Encoding;
@@ -27,6 +27,8 @@ pub struct Answer {
     report: Report,
     /// Something says that the provider failed.
     failed: bool,
+    /// Text came after the last report.
+    has_text_behind: bool,
     /// There was output that cannot be counted.
     has_uncounted: bool,
     /// The mark that ends a stream was seen.
@@ -79,6 +81,7 @@ impl Answer {
             transcript: Transcript::new(encoding),
             report: Report::default(),
             failed: false,
+            has_text_behind: false,
             has_uncounted: false,
             has_end_mark: false,
             model: Vec::new(),
@@ -92,6 +95,11 @@ impl Answer {
         self.report.usage()
     }
 
+    /// The reports say how many tokens there were in all, and no more.
+    pub fn reports_sum_only(&self) -> bool {
+        self.report.is_sum_only()
+    }
+
     /// The provider said that it failed, and delivered nothing.
     pub fn only_failed(&self) -> bool {
         self.failed && !self.transcript.has_text() && !self.has_uncounted
@@ -100,6 +108,11 @@ impl Answer {
     /// There was output beside the text that is counted.
     pub fn has_uncounted(&self) -> bool {
         self.has_uncounted
+    }
+
+    /// Text came after the last report, which therefore may not know of it.
+    pub fn has_text_behind_usage(&self) -> bool {
+        self.has_text_behind
     }
 
     pub fn has_end_mark(&self) -> bool {
@@ -155,13 +168,18 @@ impl Answer {
     /// Hands the text of the current choice to the transcript.
     fn flush_choice(&mut self) {
         let choice = self.event.index.unwrap_or(self.event.position);
+        // Where a `message` stands beside a `delta`, it repeats all text so far.
+        let has_delta = self.event.waiting.iter().any(|(source, _)| source.carrier == Carrier::Delta);
         for (source, text) in self.event.waiting.drain(..) {
-            self.transcript.push(choice, source, &text);
+            if source.carrier == Carrier::Delta || !has_delta {
+                self.transcript.push(choice, source, &text);
+            }
         }
         self.event.waiting_bytes = 0;
     }
 
     fn delivered(&mut self, source: Source, piece: &[u8]) {
+        self.has_text_behind = true;
         self.event.waiting_bytes += piece.len();
         match self.event.waiting.last_mut() {
             Some((last, text)) if *last == source => text.extend_from_slice(piece),
@@ -284,7 +302,7 @@ impl Visitor for Answer {
     fn close(&mut self, path: &[Frame], container: Container) {
         let path = alone(path);
         if container == Container::Object && usage(path).is_some_and(<[Frame]>::is_empty) {
-            self.report.replace(&self.event.report);
+            self.has_text_behind &= !self.report.replace(&self.event.report);
         }
         if matches!(path, [Member(Name::Choices), Item]) {
             self.flush_choice();

@@ -188,6 +188,20 @@ fn a_later_report_replaces_only_what_it_says() {
             ],
             (9, 0, 3, 3),
         ),
+        (
+            vec![
+                r#"{"prompt_tokens":9,"completion_tokens":2,"total_tokens":31}"#,
+                r#"{"prompt_tokens":9,"completion_tokens":2,"total_tokens":0}"#,
+            ],
+            (9, 0, 2, 20),
+        ),
+        (
+            vec![
+                r#"{"prompt_tokens":9,"completion_tokens":2}"#,
+                r#"{"prompt_tokens_details":{"cached_tokens":4}}"#,
+            ],
+            (5, 4, 2, 0),
+        ),
         // The sum of the first report is not that of the second.
         (
             vec![
@@ -309,6 +323,18 @@ fn every_text_counts_and_nothing_else() {
     let call = format!(r#""delta":{{"tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}"#);
     let expected = Encoding::O200kBase.count("f") + Encoding::O200kBase.count(arguments);
     assert_eq!(delivered(&call), (expected, false));
+}
+
+#[test]
+fn text_so_far_beside_a_delta_counts_once() {
+    let events = ["one", "one two", "one two three"].map(|so_far| {
+        let delta = so_far.rsplit_once(' ').map_or("one".to_owned(), |(_, last)| format!(" {last}"));
+        format!(
+            r#"{{"choices":[{{"index":0,"message":{{"role":"assistant","content":"{so_far}"}},"delta":{{"content":"{delta}"}}}}]}}"#
+        )
+    });
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    assert_eq!(read(&events).1, 3);
 }
 
 #[test]

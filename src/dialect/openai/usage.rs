@@ -66,13 +66,16 @@ impl Report {
         })
     }
 
-    /// Takes what a later report says. A number that it leaves out, or says to be zero, stays.
-    pub fn replace(&mut self, later: &Self) {
+    /// Takes what a later report says, and whether it says anything. A number that it leaves out, or says to be
+    /// zero, stays.
+    pub fn replace(&mut self, later: &Self) -> bool {
         if later.is_absurd {
-            return;
+            return false;
         }
         let says = |number: Option<u64>| number.is_some_and(|number| number > 0);
-        if says(later.prompt) || says(later.input) || says(later.completion) {
+        let parts =
+            [(self.prompt, later.prompt), (self.input, later.input), (self.completion, later.completion)];
+        if parts.into_iter().any(|(old, new)| says(new) && old != new) {
             // The old sum is not that of the new parts.
             self.total = None;
         }
@@ -91,6 +94,12 @@ impl Report {
                 *slot = new;
             }
         }
+        later.usage().is_some()
+    }
+
+    /// No part of the sum is known.
+    pub fn is_sum_only(&self) -> bool {
+        [self.prompt, self.input, self.completion].into_iter().flatten().all(|part| part == 0)
     }
 
     /// The classes made disjoint; `None` when there is no number to use.
