@@ -193,6 +193,14 @@ def test_other_models_that_may_answer_are_told_to_the_service(stack: Stack, tena
     )
 
 
+@pytest.mark.parametrize("members", ['"models":["gpt-4o"]', '"fallbacks":[{"model":"gpt-4o"}]', '"fallbacks":["o3"]'])
+def test_a_model_that_the_plan_does_not_have_is_none_to_fall_back_to(stack: Stack, members: str) -> None:
+    tenant = stack.tenant("narrow")
+    response = stack.post([tenant.bearer], raw(members, model="gpt-4"))
+    assert_refused(response, 403, "permission_error", "model_not_allowed", param="model")
+    assert stack.upstream.requests == []
+
+
 def test_a_body_is_called_what_it_was_read_as(stack: Stack, tenant: Tenant) -> None:
     client = stack.open(tenant, raw('"max_tokens":5'), ("content-type", "text/plain"))
     assert client.response().status == 200

@@ -90,7 +90,8 @@ fn edited(request: &ChatRequest, text: &str, before: &[Member<'_>], cap: u64) {
         if request.stream {
             assert_eq!(value["stream_options"]["include_usage"], Value::Bool(true));
         }
-        for name in &EDITED[1..7] {
+        // A number beyond 64 bits is the largest of them, so that nothing lowers it to that.
+        for name in EDITED[1..7].iter().filter(|_| cap < u64::MAX) {
             assert!(value[*name].as_f64().is_none_or(|limit| limit <= cap as f64), "{name} above {cap}");
         }
     }

@@ -1,5 +1,5 @@
-//! Counts a chat request's prompt while its body arrives. Each byte is read once; only a content part whose
-//! `type` comes after what it says, or is none we know, is read twice.
+//! Counts a chat request's prompt while its body arrives. Each byte is read once; only tools, and a content part
+//! whose `type` comes after what it says or is none of a text, are read twice.
 
 use super::count::Count;
 use crate::json::Fault;
