@@ -22,10 +22,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 pub use explain::{Asked, ExplainError, ExplainedLimit, Explanation};
 pub use holds::{HoldsAnswer, MOST_HOLDS};
+pub use operate::LONGEST_ID;
 pub use operate::{
     CorrectionAnswer, CorrectionRequest, OperateError, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
-pub use overriding::{OverrideRequest, OverridesAnswer};
+pub use overriding::{LONGEST_MS as LONGEST_OVERRIDE_MS, OverrideRequest, OverridesAnswer};
 use ready::Readiness;
 pub use ready::Unready;
 pub use settle::SettleError;

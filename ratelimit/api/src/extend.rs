@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::ReservationId;
+use crate::{ReservationId, whole};
 
 /// One entry of the array that is the body of `POST /v1/extend`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,7 +10,7 @@ pub struct ExtendItem {
     /// The tag of the reserve's answer.
     pub account: String,
     /// The total of all choices that is to be held, so that a repeat changes nothing; absent to leave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole::optional", skip_serializing_if = "Option::is_none")]
     pub hold_output_tokens: Option<u64>,
     /// Renew the lease of the reservation's slots.
     #[serde(default)]

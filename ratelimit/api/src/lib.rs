@@ -11,6 +11,7 @@ mod models;
 mod reason;
 mod reserve;
 mod settle;
+pub mod whole;
 
 pub use extend::{ExtendItem, ExtendResponse, ExtendResult, ExtendStatus};
 pub use id::{InvalidId, ReservationId};

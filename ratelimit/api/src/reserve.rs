@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Reason, ReservationId};
+use crate::{Reason, ReservationId, whole};
 
 /// Body of `POST /v1/reserve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,9 +10,10 @@ use crate::{Reason, ReservationId};
 pub struct ReserveRequest {
     pub id: ReservationId,
     /// 1, or 2 for the one repeat after a connection failure.
-    #[serde(default = "first")]
+    #[serde(default = "first", deserialize_with = "whole::number")]
     pub attempt: u8,
     /// How long the filter still waits for the answer, in milliseconds.
+    #[serde(deserialize_with = "whole::number")]
     pub deadline_ms: u32,
     /// SHA-256 of the caller's API key, 64 lower-case hex digits; empty with `identity`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -39,11 +40,12 @@ pub struct ReserveRequest {
     pub dialect: String,
     /// The canonical endpoint, for example `chat.completions`.
     pub endpoint: String,
+    #[serde(deserialize_with = "whole::number")]
     pub prompt_tokens: u64,
     /// Output limit per choice the client gave; absent when it gave none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::optional")]
     pub max_output_tokens: Option<u64>,
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole::number")]
     pub choices: u32,
     #[serde(default)]
     pub stream: bool,

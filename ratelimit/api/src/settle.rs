@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{ReservationId, ReserveRequest};
+use crate::{ReservationId, ReserveRequest, whole};
 
 /// One entry of the array that is the body of `POST /v1/settle`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +23,10 @@ pub struct SettleItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_tier: Option<String>,
     /// Since the reserve was sent.
+    #[serde(deserialize_with = "whole::number")]
     pub age_ms: u64,
     /// Since the item was queued.
+    #[serde(deserialize_with = "whole::number")]
     pub queued_ms: u64,
     /// The reserve's body, whenever its answer was never seen or was `degraded`: lets usage without a hold be booked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,15 +51,15 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::number")]
     pub input: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::number")]
     pub cache_read: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::number")]
     pub cache_write: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::number")]
     pub output: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::number")]
     pub reasoning: u64,
 }
 

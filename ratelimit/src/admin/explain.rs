@@ -49,7 +49,6 @@ pub async fn explain(
             ExplainError::UnknownTenant => ApiError::new(StatusCode::NOT_FOUND, "tenant", message),
             ExplainError::UnknownModel => ApiError::new(StatusCode::NOT_FOUND, "model", message),
             ExplainError::UnknownPlan(_) => ApiError::new(StatusCode::NOT_FOUND, "plan", message),
-            ExplainError::PlanNeeded(_) => ApiError::bad("plan", message),
             ExplainError::Store(_) => ApiError::unavailable(message),
         }
     })

@@ -14,20 +14,22 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http::{Asked, Hosts, Token, check_callers, check_token, method_not_allowed, not_found};
-use crate::openapi::{Content, Operation, Route, routed};
+use crate::openapi::{Content, Operation, Route, address, routed};
 use crate::overrides::Override;
 use crate::quota::{
-    CorrectionAnswer, CorrectionRequest, Explanation, HoldsAnswer, OverrideRequest, OverridesAnswer, Quota,
-    ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
+    CorrectionAnswer, CorrectionRequest, Explanation, HoldsAnswer, MOST_HOLDS, OverrideRequest,
+    OverridesAnswer, Quota, ResetAnswer, ResetRequest, TopUpAnswer, TopUpRequest,
 };
 
 /// Open without a token: what probes ask.
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const OPEN: [&str; 2] = [HEALTH, READY];
+const UNKNOWN: &str = "The policy or the store does not have what a field names.";
+const USED: &str = "The id was used for something else.";
 /// The largest body of an action, in bytes.
 const LARGEST_BODY: usize = 16 * 1024;
 
@@ -56,10 +58,11 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
         )
         .query("tenant", true, "As the policy names it.")
         .query("model", false, "As the policy or a client names it; none: endpoints without a model.")
-        .query("plan", false, "Needed when the tenant may have several plans.")
+        .query("plan", false, "None: the keys' own plan, or all that the tenant may have.")
         .query("user", false, "None: limits per user have one row for each key.")
         .query("endpoint", false, "For limits per endpoint; none: `chat.completions`.")
-        .query("ip", false, "For limits per address.")
+        .query_of("ip", false, "For limits per address.", json!({"type": "string", "anyOf": address()}))
+        .refuses(StatusCode::NOT_FOUND, UNKNOWN)
         .gives::<Explanation>("The limits with what is used, and the open holds.")
         .by(get(explain::explain)),
         Operation::new(
@@ -69,7 +72,13 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             "The oldest reservations of a tenant that are not settled yet",
         )
         .query("tenant", true, "As the policy names it.")
-        .query("most", false, "How many to list: 1 to 1000, else 100.")
+        .query_of(
+            "most",
+            false,
+            "How many to list; none: 100.",
+            json!({"type": "integer", "minimum": 1, "maximum": MOST_HOLDS}),
+        )
+        .refuses(StatusCode::NOT_FOUND, UNKNOWN)
         .gives::<HoldsAnswer>("How many there are, and the oldest.")
         .by(get(actions::holds)),
         Operation::new(
@@ -87,11 +96,13 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             "Set what a limit admits to one tenant for a while",
         )
         .takes::<OverrideRequest>()
+        .refuses(StatusCode::NOT_FOUND, UNKNOWN)
         .gives::<Override>("As it was set; this instance follows it at once, others within 5 s.")
         .by(post(actions::set_override)),
         Operation::new(Method::DELETE, "/v1/overrides", "removeOverride", "End an override before its time")
             .query("tenant", true, "As the policy names it.")
             .query("limit", true, "Name of the limit.")
+            .refuses(StatusCode::NOT_FOUND, UNKNOWN)
             .gives::<OverridesAnswer>("Those that are left.")
             .by(delete(actions::remove_override)),
         Operation::new(
@@ -101,10 +112,13 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             "Add to a prepaid balance, once per grant",
         )
         .takes::<TopUpRequest>()
+        .refuses(StatusCode::NOT_FOUND, UNKNOWN)
+        .refuses(StatusCode::CONFLICT, USED)
         .gives::<TopUpAnswer>("The balance; 409 when the grant was there with another amount.")
         .by(post(actions::top_up)),
         Operation::new(Method::POST, "/v1/buckets/reset", "reset", "Forget what a bucket has counted")
             .takes::<ResetRequest>()
+            .refuses(StatusCode::NOT_FOUND, UNKNOWN)
             .gives::<ResetAnswer>("Whether there was something to forget.")
             .by(post(actions::reset)),
         Operation::new(
@@ -114,6 +128,8 @@ pub fn routes() -> Vec<Route<Arc<Quota>>> {
             "Give back or charge an amount now, for a charge that can no longer be settled",
         )
         .takes::<CorrectionRequest>()
+        .refuses(StatusCode::NOT_FOUND, UNKNOWN)
+        .refuses(StatusCode::CONFLICT, USED)
         .gives::<CorrectionAnswer>("How the bucket stands; 409 when the id was there for something else.")
         .by(post(actions::correct)),
         Operation::new(Method::GET, "/v1/version", "version", "Which program runs, by which policy")

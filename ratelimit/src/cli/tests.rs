@@ -155,6 +155,7 @@ fn metrics_table() -> String {
     let answer = serde_json::json!({"decision": "allow", "policy_version": "1"});
     metrics.decided(&serde_json::from_value(answer).unwrap());
     metrics.would_deny("limit");
+    metrics.identified(true);
     metrics.store_call(StoreCall::Ping, StoreOutcome::Ok, 0.0);
     metrics.policy("1");
     let text = metrics.text().unwrap();

@@ -102,9 +102,10 @@ pub fn check_reserve(request: &ReserveRequest) -> Result<(), ApiError> {
         return Err(ApiError::bad("attempt", "must be 1 or 2"));
     }
     check_caller(&request.key_hash, request.identity.as_ref())?;
-    if request.asserted.len() > MAX_ASSERTED || request.asserted.values().any(|value| value.len() > MAX_TEXT)
+    if request.asserted.len() > MAX_ASSERTED
+        || request.asserted.values().any(|value| value.chars().count() > MAX_TEXT)
     {
-        return Err(ApiError::bad("asserted", "at most 16 headers of 1024 bytes"));
+        return Err(ApiError::bad("asserted", "at most 16 headers of 1024 characters"));
     }
     if request.ip.as_deref().is_some_and(|ip| !is_address(ip)) {
         return Err(ApiError::bad("ip", "must be an address without a port"));
@@ -162,7 +163,8 @@ pub fn check_settle(items: &[SettleItem]) -> Result<(), ApiError> {
             check_reserve(reserve)
                 .map_err(|error| ApiError { field: format!("[{index}].reserve.{}", error.field), ..error })?;
             if reserve.id != item.id {
-                return Err(ApiError::bad(format!("[{index}].reserve.id"), "is another reservation's"));
+                let field = format!("[{index}].reserve.id");
+                return Err(ApiError::new(StatusCode::CONFLICT, field, "is another reservation's"));
             }
         }
     }

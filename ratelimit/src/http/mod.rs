@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use tokengate_api::{
-    EXTEND_PATH, ExtendItem, ExtendResponse, IDENTIFY_PATH, IdentifyRequest, IdentifyResponse, MODELS_PATH,
-    ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH, SettleItem, SettleResponse,
+    EXTEND_PATH, ExtendItem, ExtendResponse, IDENTIFY_PATH, IdentifyRequest, IdentifyResponse,
+    MAX_SETTLE_ITEMS, MODELS_PATH, ModelList, RESERVE_PATH, ReserveRequest, ReserveResponse, SETTLE_PATH,
+    SettleItem, SettleResponse,
 };
 
 pub use auth::{Asked, Token, check as check_token};
@@ -84,11 +85,12 @@ pub fn routes() -> Vec<Route<Api>> {
             .gives::<ReserveResponse>("The decision; a refusal is an answer like any other.")
             .by(post(handlers::reserve)),
         Operation::new(Method::POST, SETTLE_PATH, "settle", "Replace holds by what was used, at most 256")
-            .takes::<Vec<SettleItem>>()
+            .takes_at_most::<SettleItem, MAX_SETTLE_ITEMS>()
+            .refuses(StatusCode::CONFLICT, "An item's `reserve` is another reservation's.")
             .gives::<SettleResponse>("What became of each item.")
             .by(post(handlers::settle)),
         Operation::new(Method::POST, EXTEND_PATH, "extend", "Hold more output or renew leases, at most 256")
-            .takes::<Vec<ExtendItem>>()
+            .takes_at_most::<ExtendItem, MAX_SETTLE_ITEMS>()
             .gives::<ExtendResponse>("What became of each item; a refusal is an answer like any other.")
             .by(post(handlers::extend)),
     ]

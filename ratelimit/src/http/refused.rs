@@ -11,7 +11,9 @@ use crate::metrics::{Metrics, RefusedCall};
 pub async fn count(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let cause = match response.status() {
-        StatusCode::BAD_REQUEST | StatusCode::UNSUPPORTED_MEDIA_TYPE => Some(RefusedCall::Malformed),
+        StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Some(RefusedCall::Malformed)
+        }
         StatusCode::FORBIDDEN => Some(RefusedCall::Foreign),
         StatusCode::UNAUTHORIZED => Some(RefusedCall::Unauthorized),
         StatusCode::PAYLOAD_TOO_LARGE => Some(RefusedCall::TooLarge),

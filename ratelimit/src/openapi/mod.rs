@@ -2,6 +2,7 @@
 //! router and the document are made from that list: what is served is what is described.
 
 mod operation;
+mod strict;
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 pub use operation::{Content, Operation, Parameter, Route, json_of, routed};
+pub use strict::address;
 
 use crate::VERSION;
 use crate::events::UsageEvent;
@@ -34,6 +36,8 @@ fn document() -> Value {
     add(&mut paths, &mut schemas, operators, "8091", "Where operators look (--admin-listen).", "adminToken");
     // Not an answer of any endpoint: what a sink of --events gets, one per line.
     schemas.subschema_for::<UsageEvent>();
+    let mut definitions = schemas.take_definitions(true);
+    strict::tighten(&mut definitions);
     let bearer = |of: &str| json!({"type": "http", "scheme": "bearer", "description": of});
     json!({
         "openapi": "3.1.0",
@@ -46,7 +50,7 @@ fn document() -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas.take_definitions(true),
+            "schemas": definitions,
             "securitySchemes": {
                 "filterToken": bearer("The token of --token, when there is one."),
                 "adminToken": bearer("The token of --admin-token, when there is one."),
@@ -81,6 +85,10 @@ fn describe(operation: &Operation, schemas: &mut SchemaGenerator, token: &str) -
             status.as_str().to_owned(),
             json!({"description": about, "content": content.media(schemas)}),
         );
+    }
+    for (status, about) in operation.all_errors() {
+        let described = json!({"description": about, "content": error(schemas)});
+        answers.insert(status.as_str().to_owned(), described);
     }
     let errors = json!({"description": "An error; 503 has Retry-After.", "content": error(schemas)});
     answers.insert("default".to_owned(), errors);

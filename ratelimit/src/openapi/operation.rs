@@ -20,19 +20,41 @@ pub struct Operation {
     pub summary: &'static str,
     pub query: Vec<Parameter>,
     pub body: Option<SchemaOf>,
-    /// Beside errors, which are the same everywhere.
+    /// Beside errors.
     pub answers: Vec<(StatusCode, &'static str, Content)>,
+    /// Errors beside those that every endpoint has.
+    pub errors: Vec<(StatusCode, &'static str)>,
     /// No token is asked for.
     pub open: bool,
 }
 
 impl Operation {
     pub fn new(method: Method, path: &'static str, id: &'static str, summary: &'static str) -> Self {
-        Self { id, method, path, summary, query: Vec::new(), body: None, answers: Vec::new(), open: false }
+        Self {
+            id,
+            method,
+            path,
+            summary,
+            query: Vec::new(),
+            body: None,
+            answers: Vec::new(),
+            errors: Vec::new(),
+            open: false,
+        }
     }
 
     pub fn takes<T: JsonSchema>(self) -> Self {
         Self { body: Some(json_of::<T>()), ..self }
+    }
+
+    /// A list of at most so many.
+    pub fn takes_at_most<T: JsonSchema, const MOST: usize>(self) -> Self {
+        let list: SchemaOf = |schemas| {
+            let mut list = schemas.subschema_for::<Vec<T>>();
+            list.insert("maxItems".to_owned(), MOST.into());
+            list
+        };
+        Self { body: Some(list), ..self }
     }
 
     pub fn gives<T: JsonSchema>(self, about: &'static str) -> Self {
@@ -44,9 +66,45 @@ impl Operation {
         self
     }
 
-    pub fn query(mut self, name: &'static str, required: bool, about: &'static str) -> Self {
-        self.query.push(Parameter { name, required, about });
+    pub fn query(self, name: &'static str, required: bool, about: &'static str) -> Self {
+        self.query_of(name, required, about, json!({"type": "string"}))
+    }
+
+    /// A parameter that is not any text.
+    pub fn query_of(
+        mut self,
+        name: &'static str,
+        required: bool,
+        about: &'static str,
+        schema: Value,
+    ) -> Self {
+        self.query.push(Parameter { name, required, about, schema });
         self
+    }
+
+    pub fn refuses(mut self, status: StatusCode, about: &'static str) -> Self {
+        self.errors.push((status, about));
+        self
+    }
+
+    /// All errors that it answers with, each once.
+    pub fn all_errors(&self) -> Vec<(StatusCode, &'static str)> {
+        let mut errors = self.errors.clone();
+        if !self.open {
+            errors
+                .push((StatusCode::UNAUTHORIZED, "A token is asked for, and it is missing or another one."));
+        }
+        if self.body.is_some() || !self.query.is_empty() {
+            errors.push((StatusCode::BAD_REQUEST, "Not understood; nothing has changed."));
+        }
+        if self.body.is_some() {
+            errors.push((StatusCode::REQUEST_TIMEOUT, "The body did not come in time."));
+            errors.push((StatusCode::PAYLOAD_TOO_LARGE, "The body is too large."));
+            errors.push((StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not said to be JSON."));
+        }
+        errors.push((StatusCode::SERVICE_UNAVAILABLE, "Not at the moment; it has Retry-After."));
+        errors.sort_by_key(|(status, _)| *status);
+        errors
     }
 
     pub fn open(self) -> Self {
@@ -74,19 +132,20 @@ impl Content {
     }
 }
 
-/// A parameter of the query: text.
+/// A parameter of the query.
 pub struct Parameter {
     name: &'static str,
     required: bool,
     about: &'static str,
+    schema: Value,
 }
 
 impl Parameter {
     pub fn described(&self) -> Value {
-        let Self { name, required, about } = self;
+        let Self { name, required, about, schema } = self;
         json!({
             "name": name, "in": "query", "required": required, "description": about,
-            "schema": {"type": "string"},
+            "schema": schema,
         })
     }
 }

@@ -160,6 +160,18 @@ fn what_the_service_refuses_is_not_described() {
         ("prompt_tokens", json!(1.5)),
         ("deadline_ms", json!("100")),
         ("choices", json!(-1)),
+        ("choices", json!(0)),
+        ("choices", json!(1_u64 << 32)),
+        ("attempt", json!(3)),
+        ("attempt", json!(0)),
+        ("deadline_ms", json!(1_u64 << 32)),
+        ("key_hash", json!("A".repeat(64))),
+        ("key_hash", json!("")),
+        ("identity", json!({"tenant": "t"})),
+        ("endpoint", json!("a b")),
+        ("dialect", json!("x".repeat(65))),
+        ("models", json!(["a", "b", "c", "d", "e", "f", "g", "h", "i"])),
+        ("model", Value::Null),
     ] {
         assert!(!reserve.is_valid(&with(reserve_body(), field, value.clone())), "{field} {value}");
     }
@@ -169,10 +181,21 @@ fn what_the_service_refuses_is_not_described() {
         assert!(!reserve.is_valid(&body), "without {field}");
     }
     let settle = body_of("/v1/settle");
-    let item = json!({"id": ID, "outcome": "used", "sent": true, "age_ms": 0, "queued_ms": 0});
+    let item = json!({"id": ID, "outcome": "used", "sent": true, "age_ms": 0, "queued_ms": 0, "usage": {"output": 1}});
     assert!(settle.is_valid(&json!([item])));
+    assert!(!settle.is_valid(&json!([with(item.clone(), "usage", Value::Null)])));
+    assert!(settle.is_valid(&json!(vec![item.clone(); 256])));
+    assert!(!settle.is_valid(&json!(vec![item.clone(); 257])));
     assert!(!settle.is_valid(&json!([with(item.clone(), "outcome", json!("spent"))])));
     assert!(!settle.is_valid(&item));
+}
+
+/// A rule that speaks of a field which is not there says nothing.
+#[test]
+fn every_rule_finds_what_it_speaks_of() {
+    let mut schemas = DOCUMENT["components"]["schemas"].as_object().unwrap().clone();
+    assert_eq!(strict::tighten(&mut schemas), [""; 0]);
+    assert_eq!(Value::Object(schemas), DOCUMENT["components"]["schemas"]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::{Quota, STORE_TIME};
 use crate::limits::Gauge;
 use crate::policy::{Caller, Dimension, Identity, Limit, Policy, Shape};
 use crate::request_plan::meter;
-use crate::store::StoreError;
+use crate::store::{Meter, StoreError};
 use crate::subject::{Applying, Subject, applying};
 use crate::tag::Tag;
 use crate::{GIT_HASH, VERSION};
@@ -20,7 +21,8 @@ pub struct Explanation {
     pub version: &'static str,
     pub git_hash: &'static str,
     pub tenant: String,
-    pub plan: String,
+    /// Null where none was asked for and the tenant may have several: then the rows say whose they are.
+    pub plan: Option<String>,
     pub model: Option<String>,
     pub limits: Vec<ExplainedLimit>,
     /// Reservations of this model that are not settled yet, among the tenant's 1,000 oldest.
@@ -35,6 +37,8 @@ pub struct Explanation {
 pub struct ExplainedLimit {
     pub name: String,
     pub scope: BTreeMap<String, String>,
+    /// To whose requests it applies like this.
+    pub plans: Vec<String>,
     pub metric: Metric,
     /// `fixed_window`, `calendar`, `sliding_window`, `token_bucket`, `concurrency` or `balance`.
     pub algorithm: &'static str,
@@ -65,8 +69,6 @@ pub enum ExplainError {
     UnknownModel,
     #[error("the tenant cannot have this plan; its plans: {0}")]
     UnknownPlan(String),
-    #[error("the tenant may have several plans, name one of: {0}")]
-    PlanNeeded(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -77,7 +79,7 @@ pub struct Asked<'a> {
     pub tenant: &'a str,
     /// Absent: endpoints without one.
     pub model: Option<&'a str>,
-    /// May be left out when the tenant has one only.
+    /// Absent: the keys' own, or all that the tenant may have where those are several.
     pub plan: Option<&'a str>,
     /// Absent: limits per user have one row for each key, as callers without a user have.
     pub user: Option<&'a str>,
@@ -107,21 +109,22 @@ impl Quota {
                     .as_str(),
             ),
         };
-        let plan = one_plan(&policy, asked, &keys)?;
-        let user = asked.user.map(str::to_owned);
-        let identity = Identity { tenant: asked.tenant.to_owned(), plan, user };
+        let identity =
+            |plan| Identity { tenant: asked.tenant.to_owned(), plan, user: asked.user.map(str::to_owned) };
+        let identities: Vec<_> = plans_asked(&policy, asked, &keys)?.into_iter().map(identity).collect();
         let (now_ms, overrides) = (self.clock.now_ms(), self.overrides.load_full());
-        let rows = rows(&policy, asked, &identity, &keys, model, |subject| {
+        let applying = |subject: &Subject<'_>| {
             let all = applying(&policy, &overrides, subject, now_ms);
             all.map(|Applying { limit, amount, .. }| (limit, amount)).collect()
-        });
-        let meter_of = |row: &Row<'_>| meter(row.limit, row.amount, &row.subject, now_ms);
-        let meters: Vec<_> = rows.iter().map(meter_of).collect();
+        };
+        let of_plan = |identity| rows(&policy, asked, identity, &keys, model, applying);
+        let (rows, meters) = merged(identities.iter().flat_map(of_plan), now_ms);
         let account = Tag::account(asked.tenant);
         let state = self.store.explain(account, Tag::model(model), &meters, STORE_TIME).await?;
         let explained = |(row, gauge): (&Row<'_>, &Gauge)| ExplainedLimit {
             name: row.limit.name.clone(),
             scope: row.subject.scope(row.limit),
+            plans: row.plans.iter().map(|plan| (*plan).to_owned()).collect(),
             metric: row.limit.count.metric(),
             algorithm: row.limit.shape.name(),
             limit: match row.limit.shape {
@@ -143,8 +146,11 @@ impl Quota {
             policy_version: policy.version.clone(),
             version: VERSION,
             git_hash: GIT_HASH,
-            tenant: identity.tenant.clone(),
-            plan: identity.plan.clone(),
+            tenant: asked.tenant.to_owned(),
+            plan: match identities.as_slice() {
+                [identity] => Some(identity.plan.clone()),
+                _ => None,
+            },
             model: model.map(str::to_owned),
             limits: rows.iter().zip(&state.gauges).map(explained).collect(),
             open_holds: state.open_holds,
@@ -174,28 +180,55 @@ fn rows<'a>(
         endpoint: asked.endpoint.unwrap_or(DEFAULT_ENDPOINT),
         ip: asked.ip,
     };
+    let row = |limit, amount, subject| Row { limit, amount, subject, plans: vec![identity.plan.as_str()] };
     let one = subject(None);
     let rows_of = |(limit, amount): (&'a Limit, u64)| {
         let by_user = limit.per.contains(&Dimension::User) && identity.user.is_none();
         let by_key = by_user || limit.per.contains(&Dimension::Key);
         let keys = if by_key { keys.as_slice() } else { &[None] };
-        keys.iter().map(|key| Row { limit, amount, subject: subject(*key) }).collect::<Vec<_>>()
+        keys.iter().map(|key| row(limit, amount, subject(*key))).collect::<Vec<_>>()
     };
     applying(&one).into_iter().flat_map(rows_of).collect()
 }
 
-fn one_plan(policy: &Policy, asked: &Asked<'_>, keys: &[(&str, &Caller)]) -> Result<String, ExplainError> {
+/// The rows in the order of the policy, with their meters. What is the same for several plans is one row.
+fn merged<'a>(all: impl Iterator<Item = Row<'a>>, now_ms: u64) -> (Vec<Row<'a>>, Vec<Meter>) {
+    let mut rows: Vec<(Row<'a>, Meter)> = Vec::new();
+    let mut known: HashMap<_, usize> = HashMap::new();
+    for row in all {
+        let meter = meter(row.limit, row.amount, &row.subject, now_ms);
+        match known.entry((meter.bucket, meter.limit)) {
+            Entry::Occupied(at) => {
+                if let Some((same, _)) = rows.get_mut(*at.get()) {
+                    same.plans.extend(row.plans);
+                }
+            }
+            Entry::Vacant(place) => {
+                place.insert(rows.len());
+                rows.push((row, meter));
+            }
+        }
+    }
+    rows.sort_by_key(|(row, _)| (row.limit.at.line, row.limit.at.column));
+    rows.into_iter().unzip()
+}
+
+fn plans_asked(
+    policy: &Policy,
+    asked: &Asked<'_>,
+    keys: &[(&str, &Caller)],
+) -> Result<Vec<String>, ExplainError> {
     let of_tenant = policy.keys.plans_of(asked.tenant, &policy.plans);
     let plans: BTreeSet<&str> = match keys {
         [] => of_tenant.iter().map(|plan| plan.as_str()).collect(),
         keys => keys.iter().map(|(_, caller)| caller.plan.as_str()).collect(),
     };
-    let listed = || of_tenant.iter().map(|plan| plan.as_str()).collect::<Vec<_>>().join(", ");
+    let all: Vec<_> = of_tenant.into_iter().cloned().collect();
     match (asked.plan, plans.first()) {
-        (Some(plan), _) if of_tenant.iter().any(|one| *one == plan) => Ok(plan.to_owned()),
-        (Some(_), _) => Err(ExplainError::UnknownPlan(listed())),
-        (None, Some(plan)) if plans.len() == 1 => Ok((*plan).to_owned()),
-        (None, _) => Err(ExplainError::PlanNeeded(listed())),
+        (Some(plan), _) if all.iter().any(|one| one == plan) => Ok(vec![plan.to_owned()]),
+        (Some(_), _) => Err(ExplainError::UnknownPlan(all.join(", "))),
+        (None, Some(plan)) if plans.len() == 1 => Ok(vec![(*plan).to_owned()]),
+        (None, _) => Ok(all),
     }
 }
 
@@ -203,6 +236,7 @@ struct Row<'a> {
     limit: &'a Limit,
     amount: u64,
     subject: Subject<'a>,
+    plans: Vec<&'a str>,
 }
 
 /// What a limit per endpoint is explained for unless another one is named.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokengate_api::whole;
 use tracing::info;
 
 use super::amount::amount;
@@ -12,8 +13,8 @@ use crate::store::{Amended, Amendment, Change, Correction, StoreError, TopUp, To
 use crate::subject::amount_for;
 use crate::tag::Tag;
 
-/// The longest id that an operator may choose, in bytes.
-const LONGEST_ID: usize = 128;
+/// The longest id that an operator may choose, in characters.
+pub const LONGEST_ID: usize = 128;
 
 /// Why an operator's change was not made.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +47,10 @@ impl OperateError {
 #[serde(deny_unknown_fields)]
 pub struct TopUpRequest {
     pub bucket: BucketName,
-    /// Chosen by the caller, 1 to 128 bytes; the same grant counts once, for good.
+    /// Chosen by the caller, 1 to 128 characters; the same grant counts once, for good.
     pub grant_id: String,
     /// In what the limit counts.
+    #[serde(default, deserialize_with = "whole::optional")]
     pub amount: Option<u64>,
     /// Where it counts cost: dollars, as `"25.00"`.
     pub usd: Option<String>,
@@ -81,10 +83,11 @@ pub struct ResetAnswer {
 #[serde(deny_unknown_fields)]
 pub struct CorrectionRequest {
     pub bucket: BucketName,
-    /// Chosen by the caller, 1 to 128 bytes; the same correction of a tenant counts once within 30 days.
+    /// Chosen by the caller, 1 to 128 characters; the same correction of a tenant counts once within 30 days.
     pub id: String,
     pub change: CorrectionChange,
     /// In what the limit counts.
+    #[serde(default, deserialize_with = "whole::optional")]
     pub amount: Option<u64>,
     /// Where it counts cost: dollars, as `"0.25"`.
     pub usd: Option<String>,
@@ -196,6 +199,6 @@ fn conflict(field: &str, message: &str) -> OperateError {
 }
 
 fn check_id(field: &str, id: &str) -> Result<(), OperateError> {
-    let plain = !id.is_empty() && id.len() <= LONGEST_ID && !id.chars().any(char::is_control);
-    if plain { Ok(()) } else { Err(OperateError::bad(field, "must be 1 to 128 bytes of plain text")) }
+    let plain = !id.is_empty() && id.chars().count() <= LONGEST_ID && !id.chars().any(char::is_control);
+    if plain { Ok(()) } else { Err(OperateError::bad(field, "must be 1 to 128 characters of plain text")) }
 }

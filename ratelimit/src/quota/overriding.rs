@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokengate_api::whole;
 use tracing::info;
 
 use super::amount::amount;
@@ -13,7 +14,7 @@ use crate::policy::Limit;
 use crate::store::StoreError;
 
 /// The longest that an override can be set for.
-const LONGEST_MS: u64 = 366 * 86_400_000;
+pub const LONGEST_MS: u64 = 366 * 86_400_000;
 /// The most that can be in force at once.
 const MOST: usize = 1_000;
 
@@ -25,10 +26,12 @@ pub struct OverrideRequest {
     /// Name of the limit.
     pub limit: String,
     /// In what the limit counts; 0 admits nothing.
+    #[serde(default, deserialize_with = "whole::optional")]
     pub amount: Option<u64>,
     /// Where it counts cost: dollars, as `"25.00"`; `"0"` admits nothing.
     pub usd: Option<String>,
     /// From now on, in milliseconds, at most 366 days.
+    #[serde(deserialize_with = "whole::number")]
     pub for_ms: u64,
 }
 

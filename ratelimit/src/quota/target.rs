@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OperateError;
-use crate::policy::{Dimension, Identity, Limit, Policy};
+use crate::policy::{Dimension, Identity, Limit, Policy, Shape};
 use crate::store::Meter;
 use crate::subject::{Subject, is_address};
 use crate::tag::Tag;
@@ -16,7 +16,8 @@ pub struct BucketName {
     pub tenant: String,
     /// Name of the limit.
     pub limit: String,
-    /// Needed when the tenant may have several plans.
+    /// Needed only where the tenant may have several plans and the bucket is another one for each: the limit counts per
+    /// plan, or is a token bucket whose capacity they set.
     pub plan: Option<String>,
     /// Where the limit counts per user; a caller without a user is its `key`.
     pub user: Option<String>,
@@ -38,7 +39,8 @@ pub struct Target<'p> {
 }
 
 impl BucketName {
-    /// `amount_of` says what the limit admits to a plan and a tenant.
+    /// `amount_of` says what the limit admits to a plan and a tenant. Without a plan, the least of what it admits to the
+    /// tenant's plans is taken.
     pub fn find<'p>(
         &self,
         policy: &'p Policy,
@@ -46,7 +48,7 @@ impl BucketName {
         amount_of: impl Fn(&Limit, &str) -> Option<u64>,
     ) -> Result<Target<'p>, OperateError> {
         let limit = limit_named(policy, &self.limit)?;
-        let plan = self.plan(policy)?;
+        let plans = self.plans(policy)?;
         let needs = |dimension: Dimension, value: &Option<String>| {
             let name = dimension.name();
             let message = match (limit.per.contains(&dimension), value) {
@@ -77,26 +79,49 @@ impl BucketName {
             return Err(OperateError::bad("bucket.ip", "must be an address without a port"));
         }
         let key = self.key.as_deref().map(|key| self.key_of_tenant(policy, key)).transpose()?;
+        let (plan, amount) = self.one_plan(limit, plans, amount_of)?;
         let identity = Identity { tenant: self.tenant.clone(), plan, user: self.user.clone() };
         let endpoint = self.endpoint.as_deref().unwrap_or_default();
         let ip = self.ip.as_deref();
         let subject = Subject { policy, identity: &identity, key, model, endpoint, ip };
-        let Some(amount) = amount_of(limit, &identity.plan) else {
-            return Err(OperateError::missing("bucket.limit", "does not apply to this tenant's plan"));
-        };
         let meter = crate::request_plan::meter(limit, amount, &subject, now_ms);
         Ok(Target { account: Tag::account(&self.tenant), limit, meter })
     }
 
-    fn plan(&self, policy: &Policy) -> Result<String, OperateError> {
+    /// The plan that is named, or all that the tenant may have.
+    fn plans(&self, policy: &Policy) -> Result<Vec<String>, OperateError> {
         let plans = plans_of(policy, &self.tenant)?;
-        match (&self.plan, plans.as_slice()) {
-            (Some(plan), _) if plans.contains(plan) => Ok(plan.clone()),
-            (Some(_), _) => Err(OperateError::missing("bucket.plan", "the tenant cannot have this plan")),
-            (None, [plan]) => Ok(plan.clone()),
-            (None, _) => {
-                Err(OperateError::bad("bucket.plan", "is missing: the tenant may have several plans"))
-            }
+        match &self.plan {
+            None => Ok(plans),
+            Some(plan) if plans.contains(plan) => Ok(vec![plan.clone()]),
+            Some(_) => Err(OperateError::missing("bucket.plan", "the tenant cannot have this plan")),
+        }
+    }
+
+    /// One of the plans that the limit applies to, where all of them have the same bucket.
+    fn one_plan(
+        &self,
+        limit: &Limit,
+        plans: Vec<String>,
+        amount_of: impl Fn(&Limit, &str) -> Option<u64>,
+    ) -> Result<(String, u64), OperateError> {
+        let applies = |plan: String| amount_of(limit, &plan).map(|amount| (plan, amount));
+        let plans: Vec<_> = plans.into_iter().filter_map(applies).collect();
+        let least = plans.iter().map(|(_, amount)| *amount).min();
+        let differ = plans.iter().any(|(_, amount)| Some(*amount) != least);
+        let needed = if plans.len() > 1 && limit.per.contains(&Dimension::Plan) {
+            Some("is missing: the limit counts per plan, and the tenant may have several")
+        } else if differ && matches!(limit.shape, Shape::TokenBucket { .. }) {
+            Some("is missing: the tenant may have several plans, which set the bucket's capacity")
+        } else {
+            None
+        };
+        match needed {
+            Some(message) => Err(OperateError::bad("bucket.plan", message)),
+            None => plans
+                .into_iter()
+                .min_by_key(|(_, amount)| *amount)
+                .ok_or_else(|| OperateError::missing("bucket.limit", "does not apply to this tenant's plan")),
         }
     }
 

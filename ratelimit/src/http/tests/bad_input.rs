@@ -52,7 +52,6 @@ async fn bad_input_names_the_field_and_never_its_content() {
         ("outcome", json!(secret), "[0].outcome"),
         ("usage", Value::Null, "[0].usage"),
         ("usage", json!({"input": -1}), "[0].usage.input"),
-        ("reserve", with(reserve_body(), "id", json!("f".repeat(32))), "[0].reserve.id"),
         ("reserve", with(reserve_body(), "key_hash", json!(secret)), "[0].reserve.key_hash"),
         ("sent", json!(1), "[0].sent"),
     ] {
@@ -62,6 +61,9 @@ async fn bad_input_names_the_field_and_never_its_content() {
         assert_eq!(answer["error"]["field"], named);
         assert!(!answer.to_string().contains("secret"), "{answer}");
     }
+    let others = with(item.clone(), "reserve", with(reserve_body(), "id", json!("f".repeat(32))));
+    let (status, answer) = post(server.api, "/v1/settle", &json!([others])).await;
+    assert_eq!((status, &answer["error"]["field"]), (StatusCode::CONFLICT, &json!("[0].reserve.id")));
     let many = Value::Array(vec![item; 257]);
     assert_eq!(post(server.api, "/v1/settle", &many).await.0, StatusCode::BAD_REQUEST);
     for body in ["", "{", "[]", "nul", "{}x", "\"\\ud800\"", "[[[[[[[["] {
