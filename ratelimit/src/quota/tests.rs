@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod held;
 mod limits;
 mod mid_stream;
 mod overrides;
