@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
+import h2.settings
 
 from .loop import LoopThread
 from .ports import free_port
@@ -185,6 +186,9 @@ class FakeQuota:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         config = h2.config.H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False)
         connection = h2.connection.H2Connection(config)
+        # A flood of requests comes over one connection.
+        most = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 4096}
+        connection.local_settings = h2.settings.Settings(client=False, initial_values=most)
         connection.initiate_connection()
         calls: dict[int, tuple[str, bytearray]] = {}
         writer.write(connection.data_to_send())
