@@ -71,8 +71,20 @@ def test_tokens_are_used_up(stack: Stack) -> None:
         assert_refused(response, 429, "rate_limit_error", "tpm_limit_exceeded")
         assert response.header("x-ratelimit-limit-tokens") == "1000"
         assert response.header("x-ratelimit-remaining-tokens") == str(left)
-        assert_waits_long(response)
+        # A request under way is in the way, and not the day: soon it has given back what it did not use.
+        assert (response.header("retry-after"), response.header("retry-after-ms")) == ("1", "1000")
+        assert response.header("x-should-retry") is None
         assert_limit_object(response, tenant, "model-tokens", "tokens", limit=1000, remaining=left)
+        assert response.error()["limit"]["held"] == hold(900)
+    used = chat.usage_of(chat.body()).total
+    stack.settles_to(tenant, used, requests=1)
+    assert stack.ask(tenant, max_tokens=900).status == 200, "it fits now"
+    stack.settles_to(tenant, 2 * used, requests=2)
+    response = stack.ask(tenant, max_tokens=990 - hold(0))
+    assert_refused(response, 429, "rate_limit_error", "tpm_limit_exceeded")
+    assert_waits_long(response)
+    assert_limit_object(response, tenant, "model-tokens", "tokens", limit=1000, remaining=1000 - 2 * used)
+    assert response.error()["limit"]["held"] == 0
 
 
 def test_a_request_that_can_never_fit(stack: Stack) -> None:

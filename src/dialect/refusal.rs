@@ -247,10 +247,12 @@ fn add(object: &mut Value, key: &str, value: Option<Value>) {
 
 /// Which budget, whose, and when it recovers.
 fn limit_object(limit: &LimitState) -> Value {
-    json!({
+    let mut object = json!({
         "name": limit.name, "scope": limit.scope, "metric": limit.metric, "limit": limit.limit,
         "remaining": limit.remaining, "reset_ms": limit.reset_ms, "window_ms": limit.window_ms, "plan": limit.plan,
-    })
+    });
+    add(&mut object, "held", limit.held.map(Value::from));
+    object
 }
 
 fn over_limit(

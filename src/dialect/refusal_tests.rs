@@ -53,6 +53,22 @@ fn an_exhausted_window_says_which_and_until_when() {
     }
 }
 
+/// A day's limit that others hold is worth another try in a second, and says how much they hold.
+#[test]
+fn what_is_held_is_told_where_it_is_known() {
+    let mut answer = deny("quota_exceeded", Some(1_000));
+    answer.limits[1].held = Some(997);
+    answer.limits[1].window_ms = 86_400_000;
+    for format in [BodyFormat::OpenAi, BodyFormat::ProblemDetails] {
+        let reply = Refusal::denied(&answer, "gpt-4o", 40, Reset::Duration).reply(format);
+        let body: Value = serde_json::from_slice(&reply.body).unwrap();
+        let limit = if format == BodyFormat::OpenAi { &body["error"]["limit"] } else { &body["limit"] };
+        assert_eq!((&limit["held"], &limit["remaining"]), (&json!(997), &json!(3)));
+        assert_eq!(header(&reply, "retry-after"), Some("1"));
+        assert_eq!(header(&reply, "x-should-retry"), None);
+    }
+}
+
 #[test]
 fn a_request_that_never_fits_has_no_retry_after() {
     let (reply, body) = reply("request_exceeds_limit", None);

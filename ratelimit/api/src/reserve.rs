@@ -115,7 +115,7 @@ pub struct ReserveResponse {
 pub enum Decision {
     Allow,
     Deny,
-    /// The reservation was closed before it was made; nothing is held.
+    /// The reservation was closed before it was made, or its id stands for another request; nothing is held for this one.
     Gone,
 }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod alternatives;
+mod held;
 mod limits;
 mod mid_stream;
 mod no_plan;

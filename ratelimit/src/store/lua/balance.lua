@@ -17,7 +17,6 @@ algorithms.B = {
     end
     return at
   end,
-  place = hour,
   room = function(b)
     return b.granted - b.spent
   end,
@@ -26,10 +25,10 @@ algorithms.B = {
     b.changed = b.changed or amount > 0
     return ''
   end,
-  refund = function(b, _, _, amount, held, place)
-    take_off(b, place, held)
+  refund = function(b, _, _, amount)
     b.changed = b.changed or (amount > 0 and b.spent > 0)
     b.spent = math.max(b.spent - amount, 0)
+    return nil, true
   end,
   give_back = function(b, amount)
     b.changed = b.changed or (amount > 0 and b.spent > 0)
@@ -42,7 +41,7 @@ algorithms.B = {
     return b.spent, b.granted - b.spent, 0
   end,
   save = function(b)
-    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.granted, b.spent))
+    redis.call('SET', b.key, value_of(b, 'dd', b.granted, b.spent))
   end,
 }
 algorithms.B.excess = algorithms.B.charge

@@ -29,7 +29,7 @@ algorithms.C = {
           b.used, b.went_back = used, true
         end
         if b.start ~= stored then
-          b.portions = {}
+          b.portions = nil
         end
         return past
       end
@@ -38,7 +38,6 @@ algorithms.C = {
     b.start, b.used = stored, used or 0
     return past, 'B'
   end,
-  place = hour,
   room = function(b)
     return b.limit - b.used
   end,
@@ -50,11 +49,11 @@ algorithms.C = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.start)
   end,
-  refund = function(b, text, at, amount, held, place)
+  refund = function(b, text, at, amount)
     if struct.unpack('>d', text, at) == b.start then
-      take_off(b, place, held)
       b.changed = b.changed or (amount > 0 and b.used > 0)
       b.used = math.max(b.used - amount, 0)
+      return nil, true
     end
   end,
   give_back = function(b, amount)
@@ -68,7 +67,7 @@ algorithms.C = {
     return window_gauge(b.used, b.limit, b.ends - now)
   end,
   save = function(b)
-    local value = value_head(b) .. struct.pack('>dd', b.start, b.used)
+    local value = value_of(b, 'dd', b.start, b.used)
     if b.ends then
       redis.call('SET', b.key, value, 'PX', digits(b.ends - now + CLOCK_MARGIN_MS))
     else

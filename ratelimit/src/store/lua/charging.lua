@@ -41,18 +41,31 @@ local function answer(letter, charges)
     if not b.fits then
       denied = 1
     end
-    local used, remaining, held, reset = gauge_of(b)
-    parts[i + 2] = struct.pack('>ddddBd', used, remaining, held, reset, denied, b.waits)
+    local used, remaining, reset = b.algorithm.gauge(b)
+    parts[i + 2] = struct.pack('>ddddBd', used, remaining, held_of(b, used), reset, denied, b.waits)
   end
   return table.concat(parts)
 end
 
 -- Charges what is held, and makes the entry of a record for it.
 local function entry(b)
-  local mark = b.algorithm.charge(b, b.amount)
+  local amount = b.amount
+  local mark = b.algorithm.charge(b, amount)
   -- 17: after the flags and the bucket's tags. A request that was sent stays counted: it is not held, but used.
-  if b.algorithm.place and string.byte(b.known, b.past - 32 + 17) ~= REQUESTS then
-    hold_at(b, b.algorithm.place(b), b.amount)
+  if amount > 0 and b.kind ~= 'N' and string.byte(b.known, b.past - 32 + 17) ~= REQUESTS then
+    local place, portions, at = b.place or (born - born % HOUR_MS) / HOUR_MS, b.portions, 1
+    while portions and portions[at] and portions[at] ~= place do
+      at = at + 3
+    end
+    if not portions then
+      b.portions = { place, math.min(amount, MAX_AMOUNT), lapses }
+    elseif portions[at] then
+      amount = portions[at + 1] + amount
+      portions[at + 1] = amount < MAX_AMOUNT and amount or MAX_AMOUNT
+      portions[at + 2] = lapses > portions[at + 2] and lapses or portions[at + 2]
+    elseif at < 3 * MOST_PORTIONS then
+      portions[at], portions[at + 1], portions[at + 2] = place, math.min(amount, MAX_AMOUNT), lapses
+    end
   end
   return b.known .. struct.pack('>d', b.amount) .. mark
 end

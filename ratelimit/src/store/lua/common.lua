@@ -22,16 +22,17 @@ local id = string.sub(KEYS[1] or '', -32)
 -- By kind. Each has
 --   open(b, text, at)      reads parameters and state, brings the state to now; returns where the parameters
 --                          end, then a letter if it cannot: X unreadable, B outside the calendar's boundaries
---   place(b)               where a hold of now is counted among the open ones; absent: its holds are counted as used
 --   room(b)                what still fits
 --   charge(b, amount)      adds the amount whether it fits or not; returns the mark
---   refund(b, text, at, amount, held, place)   the mark stands at `at`; so much is no longer held at that place;
---                          returns X where the state is unreadable
+--   refund(b, text, at, amount)   the mark stands at `at`; returns X where the state is unreadable, then whether
+--                          what was held can still be among the open holds
 --   excess(b, amount)      adds what was used beyond the hold
 --   give_back(b, amount)   takes an amount off what is counted now, at most all of it
 --   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
 --   gauge(b)               used, remaining (below 0 in debt), reset in ms
 --   save(b)                writes the state with its time to live
+-- b.portions: what open holds take, absent for nothing. b.place: where a hold of now goes among them; absent: by the
+-- hour of the reservation, so that what lapses does not stay held for long.
 -- b.went_back: the state was ahead of now and was brought back. b.changed: a correction has changed the state.
 local algorithms = {}
 
@@ -50,123 +51,59 @@ end
 
 -- A bucket's value is its kind, a format, and what the algorithm keeps. Format 2 has, before that, what open holds
 -- take: the number of portions, and of each its place, its amount and when the last of its records lapses. Without
--- any it is format 1. limits/holds.rs, step for step.
+-- any it is format 1. In b.portions these three come one after the other; limits/holds.rs, step for step.
 
 -- The value and where the algorithm's part begins; nothing where there is none; then a letter if it is unreadable.
 local function read_value(b)
-  local portions = {}
-  b.portions = portions
   local value = redis.call('GET', b.key)
   if not value then
     return nil
   end
   local kind, format, count = string.byte(value, 1, 3)
-  if kind ~= string.byte(b.kind) then
+  if kind ~= b.kind_byte then
     return nil, nil, 'X'
   elseif format == 1 then
     return value, 3
   elseif format ~= 2 or not count or #value < 3 + 24 * count then
     return nil, nil, 'X'
   end
+  local portions
   for at = 4, 24 * count, 24 do
     local place, amount, ends = struct.unpack('>ddd', value, at)
-    if not (amount_like(place) and amount_like(amount) and amount_like(ends)) then
+    if place % 1 + amount % 1 + ends % 1 ~= 0 or amount < 0 then
       return nil, nil, 'X'
     end
     -- Nobody settles what has lapsed.
     if ends > now then
-      local next = #portions
-      portions[next + 1], portions[next + 2], portions[next + 3] = place, amount, ends
+      if portions then
+        local last = #portions
+        portions[last + 1], portions[last + 2], portions[last + 3] = place, amount, ends
+      else
+        portions = { place, amount, ends }
+      end
     end
   end
+  b.portions = portions
   return value, 4 + 24 * count
 end
 
--- The beginning of a value, up to the algorithm's part.
-local function value_head(b)
+-- A value of what the algorithm keeps, which is packed like this.
+local function value_of(b, format, ...)
   local portions = b.portions
-  local count = #portions
+  local count = portions and #portions or 0
   if count == 0 then
-    return b.kind .. '\1'
+    return struct.pack('>BB' .. format, b.kind_byte, 1, ...)
   elseif count == 3 then
-    return struct.pack('>c1BBddd', b.kind, 2, 1, portions[1], portions[2], portions[3])
+    return struct.pack('>BBBddd' .. format, b.kind_byte, 2, 1, portions[1], portions[2], portions[3], ...)
   end
-  return struct.pack('>c1BB' .. string.rep('d', count), b.kind, 2, count / 3, unpack(portions))
-end
-
--- Outside these places nothing is given back.
-local function keep_places(b, first, last)
-  local portions, kept = b.portions, {}
-  for i = 1, #portions, 3 do
-    if portions[i] >= first and portions[i] <= last then
-      local next = #kept
-      kept[next + 1], kept[next + 2], kept[next + 3] = portions[i], portions[i + 1], portions[i + 2]
-    end
-  end
-  b.portions = kept
-end
-
-local function hold_at(b, place, amount)
-  if amount <= 0 then
-    return
-  end
-  local portions = b.portions
-  local count = #portions
-  for i = 1, count, 3 do
-    if portions[i] == place then
-      portions[i + 1] = math.min(portions[i + 1] + amount, MAX_AMOUNT)
-      portions[i + 2] = math.max(portions[i + 2], lapses)
-      return
-    end
-  end
-  if count < 3 * MOST_PORTIONS then
-    portions[count + 1], portions[count + 2], portions[count + 3] = place, math.min(amount, MAX_AMOUNT), lapses
-  end
-end
-
--- So much is no longer held there.
-local function take_off(b, place, amount)
-  local portions = b.portions
-  for i = 1, #portions, 3 do
-    if amount > 0 and portions[i] == place then
-      portions[i + 1] = portions[i + 1] - amount
-      b.changed = true
-      if portions[i + 1] <= 0 then
-        for _ = 1, 3 do
-          table.remove(portions, i)
-        end
-      end
-      return
-    end
-  end
-end
-
--- What open holds take of what is used.
-local function held_of(b, used)
-  if b.kind == 'N' then
-    return used
-  end
-  local held = 0
-  for i = 2, #b.portions, 3 do
-    held = held + b.portions[i]
-  end
-  return math.max(math.min(held, used, MAX_AMOUNT), 0)
-end
-
--- Windows and what has none: by the hour of the reservation, so that what lapses does not stay held for long.
-local function hour()
-  return math.floor(born / HOUR_MS)
-end
-
-local function gauge_of(b)
-  local used, remaining, reset = b.algorithm.gauge(b)
-  return used, remaining, held_of(b, used), reset
+  return struct.pack('>BBB' .. string.rep('d', count), b.kind_byte, 2, count / 3, unpack(portions))
+    .. struct.pack('>' .. format, ...)
 end
 
 local function open_bucket(key, text, at)
   local b = { key = key }
   b.kind, b.limit = struct.unpack('>c1d', text, at)
-  b.algorithm = algorithms[b.kind]
+  b.algorithm, b.kind_byte = algorithms[b.kind], string.byte(text, at)
   if not b.algorithm then
     return nil, 'X'
   end

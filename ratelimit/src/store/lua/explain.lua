@@ -18,7 +18,8 @@ for i = 2, #KEYS do
   if failed then
     return { failed, 0, {} }
   end
-  parts[#parts + 1] = struct.pack('>dddd', gauge_of(b))
+  local used, remaining, reset = b.algorithm.gauge(b)
+  parts[#parts + 1] = struct.pack('>dddd', used, remaining, held_of(b, used), reset)
 end
 local open = '(' .. digits(now)
 return {

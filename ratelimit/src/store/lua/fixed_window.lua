@@ -24,11 +24,10 @@ algorithms.F = {
       b.used, b.went_back = used, true
     end
     if b.start ~= stored then
-      b.portions = {}
+      b.portions = nil
     end
     return at + 8
   end,
-  place = hour,
   room = function(b)
     return b.limit - b.used
   end,
@@ -37,12 +36,12 @@ algorithms.F = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.start)
   end,
-  refund = function(b, text, at, amount, held, place)
+  refund = function(b, text, at, amount)
     -- To the window that was charged, or nowhere.
     if struct.unpack('>d', text, at) == b.start then
-      take_off(b, place, held)
       b.changed = b.changed or (amount > 0 and b.used > 0)
       b.used = math.max(b.used - amount, 0)
+      return nil, true
     end
   end,
   give_back = function(b, amount)
@@ -57,7 +56,7 @@ algorithms.F = {
   end,
   save = function(b)
     local keep = math.max(b.start + b.length - now, 0) + math.min(b.length, CLOCK_MARGIN_MS)
-    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.start, b.used), 'PX', digits(keep))
+    redis.call('SET', b.key, value_of(b, 'dd', b.start, b.used), 'PX', digits(keep))
   end,
 }
 algorithms.F.excess = algorithms.F.charge

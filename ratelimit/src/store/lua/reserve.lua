@@ -32,23 +32,6 @@ end
 local attempt = string.byte(ARGV[2], 3)
 local grant, prompt, output, choices, least = struct.unpack('>ddddd', ARGV[3])
 
--- Whether the record can be the answer to this request: same_request in decision.rs.
-local function same_request(format)
-  if string.sub(record, 5, 12) ~= string.sub(ARGV[2], 5, 12) then
-    return false
-  elseif format == 1 or choices == 0 then
-    return true
-  end
-  local granted, held_prompt, held_output = struct.unpack('>ddd', record, 21)
-  if string.sub(record, 13, 20) ~= string.sub(ARGV[2], 13, 20) or held_prompt ~= prompt then
-    return false
-  elseif granted == grant and held_output >= output then
-    return true
-  end
-  local clamped = least >= 0 and granted >= least and granted * choices <= held_output
-  return clamped and (grant < 0 or granted <= grant)
-end
-
 if record then
   local letter = string.sub(record, 1, 1)
   if letter == 'R' then
@@ -56,7 +39,18 @@ if record then
     if #record < 12 or (format ~= 1 and format ~= 2 and format ~= 3) or (format ~= 1 and #record < 60) then
       return 'X'
     end
-    if not same_request(format) then
+    -- Whether the record can be the answer to this request: same_request in decision.rs.
+    local same = string.sub(record, 5, 12) == string.sub(ARGV[2], 5, 12)
+    if same and format > 1 and choices > 0 then
+      local granted, held_prompt, held_output = struct.unpack('>ddd', record, 21)
+      if string.sub(record, 13, 20) ~= string.sub(ARGV[2], 13, 20) or held_prompt ~= prompt then
+        same = false
+      elseif granted ~= grant or held_output < output then
+        local clamped = least >= 0 and granted >= least and granted * choices <= held_output
+        same = clamped and (grant < 0 or granted <= grant)
+      end
+    end
+    if not same then
       return answer('G', charges)
     end
     if attempt > string.byte(record, 3) then

@@ -31,35 +31,22 @@ if ARGV[6] ~= '' then
   redis.call('HLEN', KEYS[3])
 end
 
-local function of_another_type(failure)
-  return string.find(type(failure) == 'table' and failure.err or tostring(failure), 'WRONGTYPE', 1, true)
-end
-
--- The bucket, or false when it cannot be read.
-local function open_to_correct(key, argument, at)
-  local fine, b, failed = pcall(open_bucket, key, argument, at)
-  if not fine and not of_another_type(b) then
-    error(b)
-  end
-  -- Outside its calendar a correction still finds its own window, if that is stored.
-  return fine and (not failed or failed == 'B') and b
-end
-
 local buckets, touched, unreadable = {}, {}, 0
 for i = 4, #KEYS do
   local key, argument = KEYS[i], ARGV[4 + i]
   local change, amount = struct.unpack('>c1d', argument)
-  local at, held, place = 10, 0, 0
-  if change == 'R' then
-    held, place, at = struct.unpack('>dd', argument, 10)
-  end
-  local b = buckets[key]
+  local b, failed, is_current = buckets[key], nil, false
   if b == nil then
-    b = open_to_correct(key, argument, at)
+    local fine
+    fine, b, failed = pcall(open_bucket, key, argument, change == 'R' and 26 or 10)
+    if not fine and not string.find(type(b) == 'table' and b.err or tostring(b), 'WRONGTYPE', 1, true) then
+      error(b)
+    end
+    -- Outside its calendar a correction still finds its own window, if that is stored.
+    failed = not fine or (failed and failed ~= 'B')
     touched[#touched + 1] = key
   end
-  local failed
-  if not b then
+  if not b or failed then
     failed = buckets[key] == nil
   elseif change == 'E' then
     -- In full, above the limit too, whatever the age of the hold.
@@ -67,10 +54,27 @@ for i = 4, #KEYS do
   elseif change == 'G' then
     failed = b.algorithm.give_back(b, amount)
   else
-    failed = b.algorithm.refund(b, argument, b.past, amount, held, place)
+    failed, is_current = b.algorithm.refund(b, argument, b.past, amount)
+  end
+  local portions = is_current and b.portions
+  if portions then
+    -- No longer held, whatever was given back.
+    local held, place = struct.unpack('>dd', argument, 10)
+    for at = 1, #portions, 3 do
+      if portions[at] == place and held > 0 then
+        b.changed = true
+        portions[at + 1] = portions[at + 1] - held
+        if portions[at + 1] <= 0 then
+          table.remove(portions, at)
+          table.remove(portions, at)
+          table.remove(portions, at)
+        end
+        break
+      end
+    end
   end
   if failed then
-    -- One that cannot be read keeps the others from nothing.
+    -- One that cannot be read keeps nothing from the others.
     b, unreadable = false, unreadable + 1
   end
   buckets[key] = b
@@ -85,7 +89,7 @@ if ARGV[5] == '' then
 else
   local removed = redis.pcall('ZREM', KEYS[2], ARGV[5])
   if type(removed) == 'table' and removed.err then
-    if not of_another_type(removed) then
+    if not string.find(removed.err, 'WRONGTYPE', 1, true) then
       return removed
     end
     redis.call('UNLINK', KEYS[1])

@@ -9,6 +9,18 @@ local function put_slot(b, place, amount)
   b.slots = string.sub(b.slots, 1, 8 * place) .. struct.pack('>d', amount) .. string.sub(b.slots, 8 * place + 9)
 end
 
+-- What is held in sub-windows that are no longer counted is given back to nowhere.
+local function keep_portions(b)
+  local kept = {}
+  for i = 1, #b.portions, 3 do
+    local place, last = b.portions[i], #kept
+    if place >= b.head - b.n and place <= b.head then
+      kept[last + 1], kept[last + 2], kept[last + 3] = place, b.portions[i + 1], b.portions[i + 2]
+    end
+  end
+  b.portions = kept
+end
+
 algorithms.S = {
   open = function(b, text, at)
     local length, n = struct.unpack('>dd', text, at)
@@ -19,7 +31,7 @@ algorithms.S = {
     if failed then
       return past, failed
     elseif not value then
-      b.head, b.total, b.slots = index, 0, string.rep('\0', 8 * (n + 1))
+      b.head, b.total, b.slots, b.place = index, 0, string.rep('\0', 8 * (n + 1)), index
       return past
     end
     if #value ~= from + 15 + 8 * (n + 1) then
@@ -45,13 +57,11 @@ algorithms.S = {
       b.slots = string.sub(b.slots, 8 * entered + 1) .. string.rep('\0', 8 * entered)
       b.head = index
     end
-    if b.portions[1] then
-      keep_places(b, b.head - n, b.head)
+    if b.portions then
+      keep_portions(b)
     end
+    b.place = b.head
     return past
-  end,
-  place = function(b)
-    return b.head
   end,
   room = function(b)
     return b.limit - b.total
@@ -63,18 +73,18 @@ algorithms.S = {
     b.changed = b.changed or amount > 0
     return struct.pack('>d', b.head)
   end,
-  refund = function(b, text, at, amount, held, held_at)
+  refund = function(b, text, at, amount)
     local place = struct.unpack('>d', text, at) - (b.head - b.n)
     if place >= 0 and place <= b.n then
       local there = slot(b, place)
       if not amount_like(there) then
         return 'X'
       end
-      take_off(b, held_at, held)
       amount = math.min(amount, there)
       put_slot(b, place, there - amount)
       b.total = math.max(b.total - amount, 0)
       b.changed = b.changed or amount > 0
+      return nil, true
     end
   end,
   give_back = function(b, amount)
@@ -113,7 +123,7 @@ algorithms.S = {
   end,
   save = function(b)
     local keep = (b.head + b.n + 2) * b.length - now + math.min(b.n * b.length, CLOCK_MARGIN_MS)
-    redis.call('SET', b.key, value_head(b) .. struct.pack('>dd', b.head, b.total) .. b.slots, 'PX', digits(keep))
+    redis.call('SET', b.key, value_of(b, 'dd', b.head, b.total) .. b.slots, 'PX', digits(keep))
   end,
 }
 algorithms.S.excess = algorithms.S.charge

@@ -28,7 +28,7 @@ end
 
 -- Another generation: what was held before is not refunded.
 local function forget(b)
-  b.generation, b.portions = math.max(b.generation + 1, b.time), {}
+  b.generation, b.portions = math.max(b.generation + 1, b.time), nil
   remember_from_here(b)
 end
 
@@ -82,6 +82,19 @@ local function growth(b, from, interval, length)
   return math.max(math.min(b.time, (interval + 1) * length) - from, 0) * b.num
 end
 
+-- Since the bucket was full a hold has had all its headroom, and what is not remembered gives none.
+local function keep_portions(b)
+  local kept = {}
+  local oldest = b.interval - (#b.memories / MEMORY - 1)
+  for i = 1, #b.portions, 3 do
+    local place, last = b.portions[i], #kept
+    if b.level < full(b) and place >= oldest and place <= b.interval then
+      kept[last + 1], kept[last + 2], kept[last + 3] = place, b.portions[i + 1], b.portions[i + 2]
+    end
+  end
+  b.portions = kept
+end
+
 algorithms.T = {
   open = function(b, text, at)
     local num, den = struct.unpack('>dd', text, at)
@@ -93,6 +106,7 @@ algorithms.T = {
       b.held_limit, b.num, b.den = b.limit, num, den
       b.generation, b.time, b.level = now, now, full(b)
       remember_from_here(b)
+      b.place = b.interval
       return past
     end
     local size = (#value - from + 1 - COUNTED) / MEMORY
@@ -111,16 +125,11 @@ algorithms.T = {
     if b.held_limit ~= b.limit or b.num ~= num or b.den ~= den then
       reshape(b, b.limit, num, den)
     end
-    if b.level == full(b) then
-      -- A hold has had all its headroom.
-      b.portions = {}
-    elseif b.portions[1] then
-      keep_places(b, b.interval - (#b.memories / MEMORY - 1), b.interval)
+    if b.portions then
+      keep_portions(b)
     end
+    b.place = b.interval
     return past
-  end,
-  place = function(b)
-    return b.interval
   end,
   room = function(b)
     return math.floor(b.level / b.den)
@@ -138,7 +147,7 @@ algorithms.T = {
     b.charged = math.min(before + math.min(amount * b.den, MAX_AMOUNT), MAX_AMOUNT)
     return struct.pack('>ddddd', b.generation, b.interval, b.time, b.level, before) .. string.sub(b.memories, -16)
   end,
-  refund = function(b, text, at, amount, held, held_at)
+  refund = function(b, text, at, amount)
     local generation, interval, time, level, before, early, own = struct.unpack('>ddddddd', text, at)
     local size = #b.memories / MEMORY
     local oldest = math.max(b.interval - (size - 1), 0)
@@ -154,7 +163,6 @@ algorithms.T = {
         return 'X'
       end
     end
-    take_off(b, held_at, held)
     local refunded = math.max(earlies[place] - early, 0) + math.min(math.max(owns[place] - own, 0), before)
     local headroom = full(b) - level - growth(b, time, interval, length) - refunded
     for i = place + 1, size - 1 do
@@ -177,6 +185,7 @@ algorithms.T = {
     if too_much then
       forget(b)
     end
+    return nil, true
   end,
   excess = take,
   give_back = function(b, amount)
@@ -192,7 +201,7 @@ algorithms.T = {
     return math.ceil(missing / b.den), math.floor(b.level / b.den), math.ceil(missing / b.num)
   end,
   save = function(b)
-    local head = value_head(b) .. struct.pack('>dddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
+    local head = value_of(b, 'dddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
       b.interval, b.charged)
     local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
     redis.call('SET', b.key, head .. b.memories, 'PX', digits(keep))

@@ -86,12 +86,13 @@ impl Scripts {
             #[cfg(test)]
             mutation: None,
         };
+        const HELD: &str = include_str!("../lua/held.lua");
         const CHARGING: &str = include_str!("../lua/charging.lua");
         Self {
-            reserve: script(&[CHARGING, include_str!("../lua/reserve.lua")]),
+            reserve: script(&[HELD, CHARGING, include_str!("../lua/reserve.lua")]),
             settle: script(&[include_str!("../lua/settle.lua")]),
-            extend: script(&[CHARGING, include_str!("../lua/extend.lua")]),
-            explain: script(&[include_str!("../lua/explain.lua")]),
+            extend: script(&[HELD, CHARGING, include_str!("../lua/extend.lua")]),
+            explain: script(&[HELD, include_str!("../lua/explain.lua")]),
             top_up: script(&[include_str!("../lua/top_up.lua")]),
             lapse: script(&[include_str!("../lua/lapse.lua")]),
             forget_note: script(&[include_str!("../lua/forget_note.lua")]),

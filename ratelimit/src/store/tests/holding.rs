@@ -244,6 +244,16 @@ pub mod suite {
     }
 }
 
+/// Where the open holds cannot be kept nothing is charged.
+pub async fn open_holds_of_another_type(fixture: Fixture) {
+    let server = fixture.server.clone().unwrap();
+    let key = format!("t:{{{}}}:o", account());
+    server.command::<()>(&["HSET", &key, "something", "else"]);
+    let before = server.dump();
+    assert!(fixture.store.reserve(&hold(1, &one_of_each()[..4]), TIME).await.is_err());
+    assert_eq!(server.dump(), before);
+}
+
 /// A bucket that was written before open holds were counted: what it has counted stays, and nothing is held.
 #[tokio::test]
 async fn buckets_of_the_format_before() {

@@ -55,8 +55,8 @@ mutations! {
         "if struct.unpack('>d', text, at) == b.start then" => "if true then",
         by settling::suite::a_refund_goes_to_its_window_or_nowhere;
     a_refund_into_the_current_day:
-        "  refund = function(b, text, at, amount, held, place)\n    if struct.unpack('>d', text, at) == b.start then"
-        => "  refund = function(b, text, at, amount, held, place)\n    if true then",
+        "  refund = function(b, text, at, amount)\n    if struct.unpack('>d', text, at) == b.start then"
+        => "  refund = function(b, text, at, amount)\n    if true then",
         by conservation::suite::every_window_has_its_charges;
     a_refund_into_the_current_sub_window:
         "local place = struct.unpack('>d', text, at) - (b.head - b.n)" => "local place = b.n",
@@ -89,6 +89,24 @@ mutations! {
     a_clamp_rounded_up:
         "return math.floor(most / choices)" => "return math.ceil(most / choices)",
         by deciding::suite::a_clamped_request_holds_what_fits;
+    a_hold_that_stays_held_when_it_is_closed:
+        "portions[at + 1] = portions[at + 1] - held" => "portions[at + 1] = portions[at + 1]",
+        by holding::suite::what_is_closed_is_not_held;
+    a_hold_that_stays_held_when_it_has_lapsed:
+        "if ends > now then" => "if true then",
+        by holding::suite::what_lapses_is_not_held;
+    a_new_window_that_keeps_what_was_held:
+        "if b.start ~= stored then" => "if false then",
+        by holding::suite::a_new_window_holds_nothing;
+    a_request_that_counts_as_held:
+        "and string.byte(b.known, b.past - 32 + 17) ~= REQUESTS then" => "then",
+        by holding::suite::what_is_closed_is_not_held;
+    an_answer_for_another_prompt:
+        "or held_prompt ~= prompt then" => "then",
+        by other_content::suite::another_request_is_not_replayed;
+    a_write_before_the_open_holds_are_known:
+        "  redis.call('ZADD', KEYS[2], digits(lapses)" => "  redis.call('SET', KEYS[1], '') redis.call('ZADD', KEYS[2], digits(lapses)",
+        by holding::open_holds_of_another_type;
     a_clock_that_frees_by_going_back:
         "    elseif stored > start then\n      -- The clock went back further: the amount stays.\n      b.used, b.went_back = used, true\n"
         => "",
