@@ -7,7 +7,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokengate_api::SettleStatus;
 
-use super::labels::{self, BuildLabels, EventLabels, RefusedCallLabels, ReloadLabels, UnsettledLabels};
+use super::labels::{
+    self, BuildLabels, EventLabels, IdentifyLabels, RefusedCallLabels, ReloadLabels, UnsettledLabels,
+};
 use super::{EventOutcome, Metrics, RefusedCall, ReloadOutcome};
 use crate::{GIT_HASH, VERSION};
 
@@ -154,6 +156,9 @@ impl Default for Metrics {
 impl Metrics {
     /// A rate can only be seen of a counter that was there before it first counted.
     fn begin_at_zero(&self) {
+        for known in ["true", "false"] {
+            self.identified.get_or_create(&IdentifyLabels { known }).inc_by(0);
+        }
         for cause in RefusedCall::ALL.iter().copied() {
             self.refused_calls.get_or_create(&RefusedCallLabels { cause }).inc_by(0);
         }
