@@ -56,12 +56,21 @@ def assert_held(stack: Stack, tenant: Tenant, body: bytes, output: int) -> Any:
         ("1e18", MAXIMUM),
         ("1.5e18", MAXIMUM),
         ("1e19", MAXIMUM),
+        ("2e19", MAXIMUM),
+        ("18446744073709551616", MAXIMUM),
+        ("1" * 400, MAXIMUM),
+        ("1e400", MAXIMUM),
+        ("1e99999999999", MAXIMUM),
         ("null", DEFAULT),
+        ("-1", DEFAULT),
+        ("-1.0", DEFAULT),
+        ("-10e-1", DEFAULT),
     ],
+    ids=lambda value: str(value)[:24],
 )
 def test_an_output_limit(stack: Stack, tenant: Tenant, member: str, number: str, output: int) -> None:
     seen = assert_held(stack, tenant, raw(f'"{member}":{number}'), output)
-    assert seen[member] == (None if number == "null" else output)
+    assert seen[member] == (json.loads(number) if output == DEFAULT else output)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +78,13 @@ def test_an_output_limit(stack: Stack, tenant: Tenant, member: str, number: str,
 )
 def test_choices(stack: Stack, tenant: Tenant, number: str, choices: int) -> None:
     assert_held(stack, tenant, raw(f'"max_tokens":10,"n":{number}'), 10 * choices)
+
+
+@pytest.mark.parametrize("value", ["-1", "1e400", "2e19", "18446744073709551616", "1" * 400], ids=lambda v: v[:24])
+def test_what_bounds_no_choices(stack: Stack, tenant: Tenant, value: str) -> None:
+    response = stack.post([tenant.bearer], raw(f'"n":{value}'))
+    assert_refused(response, 400, "invalid_request_error", None, param="n")
+    assert stack.upstream.requests == []
 
 
 @pytest.mark.parametrize("member", ["max_tokens", "max_completion_tokens", "n"])
@@ -80,19 +96,16 @@ def test_choices(stack: Stack, tenant: Tenant, number: str, choices: int) -> Non
         "0.0",
         "-0.0",
         "0e5",
-        "-1",
+        "-2",
+        "-1.5",
         "-500",
         "-9223372036854775808",
         "-1e400",
         "0.5",
         "1e-1",
         "100.5",
-        "1e400",
-        "2e19",
-        "18446744073709551616",
-        "1" * 400,
-        "1e99999999999",
         '"100"',
+        '"-1"',
         '""',
         '"\\u0031"',
         "true",
@@ -123,8 +136,15 @@ def test_the_larger_of_two_limits_counts_also_when_one_is_null(stack: Stack, ten
     assert_held(stack, tenant, raw('"max_tokens":null,"max_completion_tokens":30'), 30)
 
 
-@pytest.mark.parametrize("second", ["-1", '"9"', "0", "1e400"])
+@pytest.mark.parametrize("second", ["-2", '"9"', "0", "-1e400"])
 def test_a_bad_limit_beside_a_good_one(stack: Stack, tenant: Tenant, second: str) -> None:
     response = stack.post([tenant.bearer], raw(f'"max_tokens":30,"max_completion_tokens":{second}'))
     assert_refused(response, 400, "invalid_request_error", None, param="max_completion_tokens")
     assert stack.upstream.requests == []
+
+
+@pytest.mark.parametrize(("second", "output"), [("-1", 30), ("1e400", MAXIMUM)])
+def test_no_limit_and_a_huge_one_beside_a_good_one(stack: Stack, tenant: Tenant, second: str, output: int) -> None:
+    """Whichever of the two a server reads, it is given no more than is held."""
+    seen = assert_held(stack, tenant, raw(f'"max_tokens":30,"max_completion_tokens":{second}'), output)
+    assert (seen["max_tokens"], seen["max_completion_tokens"]) == (30, output)

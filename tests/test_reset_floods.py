@@ -15,8 +15,9 @@ from harness.stack import FakeStack, Stack, running, running_fake
 from harness.wait import becomes, eventually
 
 ROOM = 16
-# More than the outbox has room for settles, and fewer resets than make Envoy close a connection.
-RESETS, CONNECTIONS = 60, 4
+# More than the outbox has room for settles, and fewer resets than make Envoy close a connection: more than half of the
+# streams that it looks at.
+RESETS, CONNECTIONS = 40, 6
 LIMIT = chat.body()["max_tokens"]
 # The outbox backs off up to 5 s while nobody answers.
 SENT_WITHIN_S = 20
@@ -90,9 +91,10 @@ def test_what_was_held_is_given_back_with_its_account(fake: FakeStack) -> None:
     assert len(held) > ROOM
     eventually(lambda: {item["id"] for item in fake.quota.settles}, lambda settled: settled == held)
     assert len(fake.quota.settles) == len(held)
-    for item in fake.quota.settles:
-        told = (item["outcome"], item["sent"], item["account"], item.get("reserve"))
-        assert told == ("released", False, "account-1", None)
+    told = [(item["outcome"], item["sent"], item["account"], item.get("reserve")) for item in fake.quota.settles]
+    # A reset may come behind the answer: that request has gone to the provider.
+    sent = told.count(("held", True, "account-1", None))
+    assert told.count(("released", False, "account-1", None)) == len(held) - sent > ROOM
 
 
 def test_a_release_without_an_answer_names_its_caller_and_no_more(fake: FakeStack) -> None:
