@@ -128,9 +128,13 @@ pub fn step(settlement: &Settlement, stored: &Stored, lifetimes: &Lifetimes) -> 
             Some(_) if !lifetimes.may_book(settlement.age_ms) => Step::Answer(Settled::Late),
             Some(bookings) => Step::Book(bookings.iter().map(excess).collect()),
             None => match stored {
-                // A repeat of the close that left the tombstone.
+                // A repeat of the close that left the tombstone. What was used is not charged by it: whoever has lost
+                // the first answer must learn that, or it would never be booked.
                 Stored::Refused { attempt } if *attempt >= settlement.attempt.unwrap_or(EVERY_ATTEMPT) => {
-                    Step::Answer(Settled::Already)
+                    Step::Answer(match settlement.closing {
+                        Closing::Released { sent: false } => Settled::Already,
+                        _ => Settled::Unknown,
+                    })
                 }
                 _ => refuse,
             },

@@ -56,6 +56,7 @@ pub mod suite {
         let charges = topped_up(&fixture, 1_000_000).await;
         let mut numbers = Numbers(42);
         let mut charged: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+        let mut never_made = std::collections::BTreeSet::new();
         for _ in 0..400 {
             let number = numbers.below(60);
             let tokens = numbers.below(100);
@@ -89,9 +90,14 @@ pub mod suite {
                             };
                             *open = false;
                         }
+                        // It has closed what was never made, and still charges nothing.
+                        Some(_) if never_made.contains(&number) && closing != UNSENT => {
+                            assert_eq!(settled, Settled::Unknown);
+                        }
                         Some(_) => assert_eq!(settled, Settled::Already),
                         None => {
                             charged.insert(number, (0, false));
+                            never_made.insert(number);
                         }
                     }
                 }

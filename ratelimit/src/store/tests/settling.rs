@@ -7,7 +7,7 @@ use crate::tag::Tag;
 
 over_both_stores!(suite:
     usage_replaces_the_hold, what_was_held_is_told, what_was_held_is_charged, a_release_gives_back, only_the_first_settle_counts,
-    a_close_before_its_reserve, usage_without_a_hold_is_booked, too_old_changes_nothing,
+    a_close_before_its_reserve, usage_without_a_hold_is_booked, what_is_unknown_stays_unknown_until_it_is_booked, too_old_changes_nothing,
     an_excess_is_charged_in_full, an_excess_goes_to_the_current_window, a_refund_goes_to_its_window_or_nowhere,
     hold_and_release_is_nothing, a_release_by_attempt, a_batch_answers_in_order,
 );
@@ -97,6 +97,19 @@ pub mod suite {
         assert_eq!(fixture.verdict(&late).await, Verdict::Gone);
         assert_eq!(fixture.dump(), before);
         assert_eq!(state(&fixture).await, (0, 0, 0));
+    }
+
+    /// The first answer may be lost: a repeat must not say that something was charged.
+    pub async fn what_is_unknown_stays_unknown_until_it_is_booked(fixture: Fixture) {
+        for closing in [used(40), Closing::Held, RELEASED] {
+            for _ in 0..2 {
+                assert_eq!(fixture.settle(settlement(1, closing)).await, Settled::Unknown);
+            }
+        }
+        assert_eq!(state(&fixture).await, (0, 0, 0));
+        assert_eq!(fixture.settle(booking(1, &both(60), 40)).await, Settled::Booked);
+        assert_eq!(fixture.settle(settlement(1, used(40))).await, Settled::Already);
+        assert_eq!(state(&fixture).await, (1, 40, 0));
     }
 
     pub async fn usage_without_a_hold_is_booked(fixture: Fixture) {
