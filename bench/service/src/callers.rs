@@ -7,7 +7,7 @@ use tokengate_api::{Outcome as Ending, ReservationId, ReserveRequest, SettleItem
 use tokengate_ratelimit::overrides::Overrides;
 use tokengate_ratelimit::policy::Policy;
 use tokengate_ratelimit::request_plan::plan_request;
-use tokengate_ratelimit::store::{Closed, Closing, Hold, Settled, Settlement, StoreError};
+use tokengate_ratelimit::store::{Answered, Closed, Closing, Hold, Settled, Settlement, StoreError};
 
 use crate::Outcome;
 
@@ -62,7 +62,7 @@ pub fn request(id: ReservationId, tenant: usize) -> ReserveRequest {
 /// What the service asks its store for.
 pub fn hold(policy: &Policy, id: ReservationId, tenant: usize) -> Outcome<Hold> {
     let plan = plan_request(policy, &Overrides::default(), &request(id, tenant), now_ms());
-    Ok(plan.map_err(|reason| format!("the policy refuses: {}", reason.as_str()))?.hold)
+    Ok(plan.map_err(|denied| format!("the policy refuses: {}", denied.reason.as_str()))?.hold)
 }
 
 pub fn settlement(hold: &Hold) -> Settlement {
@@ -70,6 +70,7 @@ pub fn settlement(hold: &Hold) -> Settlement {
         id: hold.id.clone(),
         account: hold.account,
         closing: Closing::Used(USAGE),
+        answered: Answered::default(),
         attempt: None,
         age_ms: 1000,
         queued_ms: 0,
