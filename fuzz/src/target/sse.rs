@@ -92,8 +92,10 @@ pub fn relayed(chunks: &[&[u8]], hide: bool, ends_apart: bool) -> (Vec<u8>, (Str
 fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
     let is_white = |byte: &u8| b" \t\r\n".contains(byte);
     let is_before = |byte: &u8| is_white(byte) || b"\xef\xbb\xbf".contains(byte);
-    let is_stream = input.iter().find(|b| !is_before(b)).is_some_and(|b| !b"{[".contains(b));
-    let white = input.iter().position(|byte| !is_before(byte) && *byte != 0x1f).unwrap_or(input.len());
+    // What begins like gzip is read as gzip, and goes on as it is.
+    let is_stream = input.first() != Some(&0x1f)
+        && input.iter().find(|b| !is_before(b)).is_some_and(|b| !b"{[".contains(b));
+    let white = input.iter().position(|byte| !is_before(byte)).unwrap_or(input.len());
     // What has come of a byte order mark before the first event stays when that is hidden.
     let mark = events::mark(input);
     let kept = (0..=mark).rev().find(|&n| out.starts_with(&input[..n])).unwrap_or(0);
@@ -101,8 +103,8 @@ fn hidden(input: &[u8], events: &[Event], out: &[u8]) {
     let mut places = vec![kept];
     for event in events {
         let raw = &input[event.raw.clone()];
-        // White space, and bytes as of a byte order mark or of gzip, go out before it is known what the body is; the
-        // event that they begin cannot be hidden.
+        // White space, and bytes as of a byte order mark, go out before it is known what the body is; the event that
+        // they begin cannot be hidden.
         let must = is_stream
             && event.raw.start >= white
             && raw.len() <= ALWAYS_HIDDEN
