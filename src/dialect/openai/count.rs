@@ -1,7 +1,9 @@
 //! What of a request's values counts, and how.
 
 use super::loose::{Loose, Threshold};
-use super::names::{self, ACTED_ON, FUNCTION, HARMLESS, IMAGE, MESSAGE, Names, PART, PREDICTION, Seen, TOOL};
+use super::names::{
+    self, ACTED_ON, COUNTED, FUNCTION, HARMLESS, IMAGE, MESSAGE, Names, PART, PREDICTION, Seen, TOOL,
+};
 use super::part::{Part, PartKind, Said, Worth, by_kind};
 use crate::json::Fault;
 use crate::json::walk::{Action, Again, Kind, MAX_DEPTH, Place, Visitor};
@@ -209,22 +211,8 @@ impl Count {
             return self.look_at(Purpose::Model);
         }
         let is = |names: &[&str]| names.iter().any(|name| name.as_bytes() == place.key);
-        let counted: &[&str] = &[
-            "messages",
-            "tools",
-            "functions",
-            "response_format",
-            "documents",
-            "chat_template",
-            "chat_template_kwargs",
-            "input_ids",
-            "prediction",
-            "data_sources",
-            "session_params",
-            "lora_path",
-        ];
         let is_unknown = kind != Kind::Scalar && !is(&ACTED_ON) && !is(&HARMLESS) || is(&[names::EXTRA]);
-        if kind == Kind::Null || !(is(counted) || is_unknown) {
+        if kind == Kind::Null || !(is(&COUNTED) || is_unknown) {
             return Action::Skip;
         }
         if self.rules.is_none() {

@@ -26,6 +26,22 @@ pub const NOT_ALLOWED: [&str; 5] =
 /// Merged by some gateways into what the provider gets.
 pub const EXTRA: &str = "extra_body";
 
+/// What the provider turns into prompt tokens. All of it is in [`ACTED_ON`].
+pub const COUNTED: [&str; 12] = [
+    "messages",
+    "tools",
+    "functions",
+    "response_format",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "input_ids",
+    "prediction",
+    "data_sources",
+    "session_params",
+    "lora_path",
+];
+
 /// All that is acted on at the top, be it only by counting it.
 pub const ACTED_ON: [&str; 36] = [
     "model",
@@ -181,6 +197,11 @@ pub fn note(key: &[u8], names: Names, seen: &mut Seen) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_counts_is_checked() {
+        assert!(COUNTED.iter().all(|name| ACTED_ON.contains(name)));
+    }
 
     #[test]
     fn each_name_is_there_once() {
