@@ -25,10 +25,16 @@ struct Mark {
     word: usize,
     at: usize,
     length: usize,
+    kind: Option<u8>,
 }
 
 /// Of a command `EVALSHA hash keys …`: where the first key and the first argument stand.
 const KEYS: usize = 3;
+/// Of a record: when it was made, ms.
+const MADE_AT: usize = 44;
+/// Of a refund: where it says which hold it ends, and its kind; `ratelimit/src/store/redis/answer.rs`.
+const PLACE: usize = 17;
+const REFUNDED_KIND: usize = PLACE + 8;
 
 fn arguments(words: &Words) -> Outcome<usize> {
     let keys: usize = std::str::from_utf8(words.get(2).ok_or("EVALSHA without keys")?)?.parse()?;
@@ -45,7 +51,8 @@ impl Recorded {
         let mut marks = Vec::new();
         for (number, (key, argument)) in settle[KEYS + 3..first].iter().zip(&settle[first + 7..]).enumerate()
         {
-            let length = mark_length(argument);
+            let kind = (argument.first() == Some(&b'R')).then(|| argument.get(REFUNDED_KIND).copied()).flatten();
+            let length = mark_length(kind);
             let charge = hold.charges.iter().find(|charge| {
                 let bucket = charge.meter.bucket;
                 key.ends_with(format!("{}:{}", bucket.limit, bucket.subject).as_bytes())
@@ -58,7 +65,13 @@ impl Recorded {
             if record[at..at + length] != argument[argument.len() - length..] {
                 return Err("a mark is not where it was looked for".into());
             }
-            marks.push(Mark { word: first + 7 + number, at, length });
+            let mark = Mark { word: first + 7 + number, at, length, kind };
+            if let Some(place) = mark.place(record)
+                && argument[PLACE..REFUNDED_KIND] != place
+            {
+                return Err("a hold is not where it was looked for".into());
+            }
+            marks.push(mark);
         }
         let id = hold.id.as_str().to_owned();
         Ok(Self { reserve, settle, id, marks })
@@ -97,10 +110,14 @@ impl Recorded {
     /// `EVALSHA` that settles what `record` is the record of.
     pub fn settle(&self, id: &str, now_ms: u64, record: Vec<u8>) -> Outcome<Cmd> {
         let mut words = self.settle.clone();
-        for Mark { word, at, length } in &self.marks {
-            let word = &mut words[*word];
+        for mark in &self.marks {
+            let Mark { word, at, length, .. } = *mark;
+            let word = &mut words[word];
             let start = word.len() - length;
-            word[start..].copy_from_slice(record.get(*at..at + length).ok_or("a record is shorter")?);
+            word[start..].copy_from_slice(record.get(at..at + length).ok_or("a record is shorter")?);
+            if let Some(place) = mark.place(&record) {
+                word[PLACE..REFUNDED_KIND].copy_from_slice(&place);
+            }
         }
         let first = arguments(&words)?;
         words[first + 1] = record;
@@ -136,11 +153,26 @@ impl Recorded {
     }
 }
 
-/// How much of a correction's argument is the mark: `ratelimit/src/store/codec.rs`.
-fn mark_length(argument: &[u8]) -> usize {
-    match (argument.first(), argument.get(9)) {
-        (Some(b'R'), Some(b'F' | b'C' | b'S')) => 8,
-        (Some(b'R'), Some(b'T')) => 56,
+impl Mark {
+    /// What a refund says of where its hold is counted: `ratelimit/src/limits/holds.rs`.
+    fn place(&self, record: &[u8]) -> Option<[u8; 8]> {
+        let double = |at| record.get(at..at + 8)?.try_into().ok();
+        match self.kind? {
+            b'S' => double(self.at),
+            b'T' => double(self.at + 8),
+            _ => {
+                let made_at_ms = f64::from_be_bytes(double(MADE_AT)?);
+                Some((made_at_ms / 3_600_000.0).floor().to_be_bytes())
+            }
+        }
+    }
+}
+
+/// How much of the argument of a refund of this kind is the mark: `ratelimit/src/store/codec.rs`.
+fn mark_length(kind: Option<u8>) -> usize {
+    match kind {
+        Some(b'F' | b'C' | b'S') => 8,
+        Some(b'T') => 56,
         _ => 0,
     }
 }
