@@ -1,7 +1,7 @@
 -- What all scripts share. The files of the algorithms follow; each is limits/<name>.rs, step for step.
 --
--- All numbers are whole, at most 2^53 in size, and kept in doubles; they never go through tostring or `..`,
--- which print 14 digits.
+-- All numbers are whole, at most 2^53 in size, and kept in doubles. They never go through tostring or `..`, which
+-- print 14 digits; redis.call prints 17.
 --
 -- Argument of a charge: amount, amount of the prompt alone, amount per output token, divisor of both (doubles),
 -- then the known part of a record's entry: kind, limit (double), parameters, flags, buckets' tags, rates.
@@ -19,28 +19,26 @@ local now, born, lapses
 -- The reservation it is about.
 local id = string.sub(KEYS[1] or '', -32)
 
--- By kind. Each has
+-- By kind. A function is made anew by each call, so a settle, which `corrects`, makes its own and no others. All have
 --   open(b, text, at)      reads parameters and state, brings the state to now; returns where the parameters
 --                          end, then a letter if it cannot: X unreadable, B outside the calendar's boundaries
---   room(b)                what still fits
+--   save(b)                writes the state with its time to live
+-- what decides has
 --   charge(b, amount)      adds the amount whether it fits or not; returns the mark
+--   room(b)                what still fits
+--   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
+--   gauge(b)               used, remaining (below 0 in debt), reset in ms
+-- and what corrects
 --   refund(b, text, at, amount)   the mark stands at `at`; returns X where the state is unreadable, then whether
 --                          what was held can still be among the open holds
 --   excess(b, amount)      adds what was used beyond the hold
 --   give_back(b, amount)   takes an amount off what is counted now, at most all of it
---   wait(b, amount)        ms until an amount fits that does not, or -2 unknown, -3 never
---   gauge(b)               used, remaining (below 0 in debt), reset in ms
---   save(b)                writes the state with its time to live
 -- b.portions: what open holds take, absent for nothing. b.place: where a hold of now goes among them; absent: by the
 -- hour of the reservation, so that what lapses does not stay held for long.
 -- b.went_back: the state was ahead of now and was brought back. b.changed: a correction has changed the state.
 local algorithms = {}
 
 -- What was stored may be anything.
-local function whole(number)
-  return number % 1 == 0 and number <= LARGEST and number >= -LARGEST
-end
-
 local function amount_like(number)
   return number % 1 == 0 and number <= LARGEST and number >= 0
 end
@@ -87,17 +85,23 @@ local function read_value(b)
   return value, 4 + 24 * count
 end
 
--- A value of what the algorithm keeps, which is packed like this.
-local function value_of(b, format, ...)
+-- A value of what the algorithm keeps. `plain` packs it behind a head without portions, `held` behind one of them.
+local function value_of(b, plain, held, ...)
   local portions = b.portions
   local count = portions and #portions or 0
   if count == 0 then
-    return struct.pack('>BB' .. format, b.kind_byte, 1, ...)
+    return struct.pack(plain, b.kind_byte, 1, ...)
   elseif count == 3 then
-    return struct.pack('>BBBddd' .. format, b.kind_byte, 2, 1, portions[1], portions[2], portions[3], ...)
+    return struct.pack(held, b.kind_byte, 2, 1, portions[1], portions[2], portions[3], ...)
   end
   return struct.pack('>BBB' .. string.rep('d', count), b.kind_byte, 2, count / 3, unpack(portions))
-    .. struct.pack('>' .. format, ...)
+    .. string.sub(struct.pack(plain, 0, 0, ...), 3)
+end
+
+local function forget_portion(portions, at)
+  for _ = 1, 3 do
+    table.remove(portions, at)
+  end
 end
 
 local function open_bucket(key, text, at)
@@ -113,7 +117,7 @@ local function open_bucket(key, text, at)
 end
 
 -- Windows: used, start, until the end.
-local function window_gauge(used, limit, left)
+local window_gauge = not corrects and function(used, limit, left)
   if used == 0 then
     left = 0
   end

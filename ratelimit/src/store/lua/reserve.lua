@@ -70,33 +70,21 @@ if record then
   end
 end
 
-local function admitted()
-  for _, b in ipairs(charges) do
-    if not b.shadow and b.amount > b.algorithm.room(b) then
-      return false
-    end
-  end
-  return true
+local held = choices > 0
+for _, b in ipairs(charges) do
+  held = held and (b.shadow or b.amount <= b.algorithm.room(b))
 end
-
--- The most output that fits, when the whole does not.
-local function clamped()
+if not held and choices > 0 and least >= 0 then
+  -- The most output that fits, when the whole does not.
   local most = output
   for _, b in ipairs(charges) do
-    if not b.shadow then
-      if b.per_output > 0 then
-        most = math.min(most, math.floor((b.algorithm.room(b) * b.per - b.base) / b.per_output))
-      elseif b.amount > b.algorithm.room(b) then
-        return 0
-      end
+    if not b.shadow and b.per_output > 0 then
+      most = math.min(most, math.floor((b.algorithm.room(b) * b.per - b.base) / b.per_output))
+    elseif not b.shadow and b.amount > b.algorithm.room(b) then
+      most = 0
     end
   end
-  return math.floor(most / choices)
-end
-
-local held = choices > 0 and admitted()
-if not held and choices > 0 and least >= 0 then
-  local per_choice = clamped()
+  local per_choice = math.floor(most / choices)
   if per_choice >= math.max(least, 1) then
     held, grant, output = true, per_choice, per_choice * choices
     for _, b in ipairs(charges) do
@@ -130,7 +118,7 @@ end
 
 -- The open holds come first: when memory is full, or they are no sorted set, the reserve is refused whole.
 if held then
-  redis.call('ZADD', KEYS[2], digits(lapses), ARGV[5] .. digits(prompt + output))
+  redis.call('ZADD', KEYS[2], lapses, ARGV[5] .. digits(prompt + output))
   local head = string.sub(ARGV[2], 1, 3) .. string.char(count) .. string.sub(ARGV[2], 5)
   local body = struct.pack('>dddd', grant, prompt, output, now) .. string.sub(ARGV[3], 41) .. table.concat(entries)
   record = head .. body
@@ -145,5 +133,5 @@ if not held then
   return answer('R', charges)
 end
 -- A day longer than the record: what lapses is looked for by a sweep.
-redis.call('PEXPIRE', KEYS[2], digits(tonumber(ARGV[4]) + 86400000))
+redis.call('PEXPIRE', KEYS[2], lapses - now + 86400000)
 return answer('H', charges) .. record

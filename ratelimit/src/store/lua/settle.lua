@@ -65,9 +65,7 @@ for i = 4, #KEYS do
         b.changed = true
         portions[at + 1] = portions[at + 1] - held
         if portions[at + 1] <= 0 then
-          table.remove(portions, at)
-          table.remove(portions, at)
-          table.remove(portions, at)
+          forget_portion(portions, at)
         end
         break
       end

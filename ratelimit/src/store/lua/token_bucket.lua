@@ -5,6 +5,10 @@
 local INTERVALS, INTERVALS_PER_FILL = 32, 16
 local COUNTED, MEMORY = 64, 24
 
+local function whole(number)
+  return number % 1 == 0 and number <= LARGEST and number >= -LARGEST
+end
+
 local function full(b)
   return math.min(b.held_limit * b.den, MAX_AMOUNT)
 end
@@ -84,69 +88,78 @@ end
 
 -- Since the bucket was full a hold has had all its headroom, and what is not remembered gives none.
 local function keep_portions(b)
-  local kept = {}
-  local oldest = b.interval - (#b.memories / MEMORY - 1)
-  for i = 1, #b.portions, 3 do
-    local place, last = b.portions[i], #kept
-    if b.level < full(b) and place >= oldest and place <= b.interval then
-      kept[last + 1], kept[last + 2], kept[last + 3] = place, b.portions[i + 1], b.portions[i + 2]
+  if b.level >= full(b) then
+    b.portions = nil
+    return
+  end
+  local portions, oldest = b.portions, b.interval - (#b.memories / MEMORY - 1)
+  for i = #portions - 2, 1, -3 do
+    if portions[i] < oldest or portions[i] > b.interval then
+      forget_portion(portions, i)
     end
   end
-  b.portions = kept
 end
 
-algorithms.T = {
-  open = function(b, text, at)
-    local num, den = struct.unpack('>dd', text, at)
-    local past = at + 16
-    local value, from, failed = read_value(b)
-    if failed then
-      return past, failed
-    elseif not value then
-      b.held_limit, b.num, b.den = b.limit, num, den
-      b.generation, b.time, b.level = now, now, full(b)
-      remember_from_here(b)
-      b.place = b.interval
-      return past
-    end
-    local size = (#value - from + 1 - COUNTED) / MEMORY
-    if size < 1 or size > INTERVALS or size % 1 ~= 0 then
-      return past, 'X'
-    end
-    b.held_limit, b.num, b.den, b.generation, b.level, b.time, b.interval, b.charged =
-      struct.unpack('>dddddddd', value, from)
-    if not (amount_like(b.held_limit) and amount_like(b.num) and amount_like(b.den) and whole(b.level)
-        and amount_like(b.generation) and amount_like(b.time) and amount_like(b.interval)
-        and amount_like(b.charged) and b.num >= 1 and b.den >= 1) then
-      return past, 'X'
-    end
-    b.memories = string.sub(value, from + COUNTED)
-    advance(b)
-    if b.held_limit ~= b.limit or b.num ~= num or b.den ~= den then
-      reshape(b, b.limit, num, den)
-    end
-    if b.portions then
-      keep_portions(b)
-    end
+local function open(b, text, at)
+  local num, den = struct.unpack('>dd', text, at)
+  local past = at + 16
+  local value, from, failed = read_value(b)
+  if failed then
+    return past, failed
+  elseif not value then
+    b.held_limit, b.num, b.den = b.limit, num, den
+    b.generation, b.time, b.level = now, now, full(b)
+    remember_from_here(b)
     b.place = b.interval
     return past
-  end,
-  room = function(b)
-    return math.floor(b.level / b.den)
-  end,
-  charge = function(b, amount)
-    local before = b.charged
-    if amount <= math.floor(b.level / b.den) then
-      take(b, amount)
-    else
-      -- Attempts are counted in full, but a caller that hammers must not lock itself out for days.
-      local lowest = math.min(b.level, -full(b))
-      take(b, amount)
-      b.level = math.max(b.level, lowest)
-    end
-    b.charged = math.min(before + math.min(amount * b.den, MAX_AMOUNT), MAX_AMOUNT)
-    return struct.pack('>ddddd', b.generation, b.interval, b.time, b.level, before) .. string.sub(b.memories, -16)
-  end,
+  end
+  local size = (#value - from + 1 - COUNTED) / MEMORY
+  if size < 1 or size > INTERVALS or size % 1 ~= 0 then
+    return past, 'X'
+  end
+  b.held_limit, b.num, b.den, b.generation, b.level, b.time, b.interval, b.charged =
+    struct.unpack('>dddddddd', value, from)
+  if not (amount_like(b.held_limit) and amount_like(b.num) and amount_like(b.den) and whole(b.level)
+      and amount_like(b.generation) and amount_like(b.time) and amount_like(b.interval)
+      and amount_like(b.charged) and b.num >= 1 and b.den >= 1) then
+    return past, 'X'
+  end
+  b.memories = string.sub(value, from + COUNTED)
+  advance(b)
+  if b.held_limit ~= b.limit or b.num ~= num or b.den ~= den then
+    reshape(b, b.limit, num, den)
+  end
+  if b.portions then
+    keep_portions(b)
+  end
+  b.place = b.interval
+  return past
+end
+
+local function charge(b, amount)
+  local before = b.charged
+  if amount <= math.floor(b.level / b.den) then
+    take(b, amount)
+  else
+    -- Attempts are counted in full, but a caller that hammers must not lock itself out for days.
+    local lowest = math.min(b.level, -full(b))
+    take(b, amount)
+    b.level = math.max(b.level, lowest)
+  end
+  b.charged = math.min(before + math.min(amount * b.den, MAX_AMOUNT), MAX_AMOUNT)
+  return struct.pack('>ddddd', b.generation, b.interval, b.time, b.level, before) .. string.sub(b.memories, -16)
+end
+
+local function save(b)
+  local head = value_of(b, '>BBdddddddd', '>BBBddddddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
+    b.interval, b.charged)
+  local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
+  redis.call('SET', b.key, head .. b.memories, 'PX', keep)
+end
+
+algorithms.T = corrects and {
+  open = open,
+  save = save,
   refund = function(b, text, at, amount)
     local generation, interval, time, level, before, early, own = struct.unpack('>ddddddd', text, at)
     local size = #b.memories / MEMORY
@@ -187,11 +200,18 @@ algorithms.T = {
     end
     return nil, true
   end,
-  excess = take,
   give_back = function(b, amount)
     local level = math.min(b.level + math.min(amount * b.den, MAX_AMOUNT), full(b))
     b.changed = b.changed or level ~= b.level
     b.level = level
+  end,
+  excess = take,
+} or {
+  open = open,
+  charge = charge,
+  save = save,
+  room = function(b)
+    return math.floor(b.level / b.den)
   end,
   wait = function(b, amount)
     return math.ceil((amount * b.den - b.level) / b.num)
@@ -199,11 +219,5 @@ algorithms.T = {
   gauge = function(b)
     local missing = full(b) - b.level
     return math.ceil(missing / b.den), math.floor(b.level / b.den), math.ceil(missing / b.num)
-  end,
-  save = function(b)
-    local head = value_of(b, 'dddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
-      b.interval, b.charged)
-    local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
-    redis.call('SET', b.key, head .. b.memories, 'PX', digits(keep))
   end,
 }

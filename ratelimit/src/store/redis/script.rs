@@ -50,9 +50,14 @@ impl Kinds {
     }
 }
 
+const DECIDES: &str = "local corrects = false";
+const CORRECTS: &str = "local corrects = true";
+
 /// One decision as a Lua script, in as many variants as are asked for.
 pub struct Script {
     time: TimeSource,
+    /// What the algorithms have to know before they are defined.
+    purpose: &'static str,
     body: &'static [&'static str],
     variants: [OnceLock<Text>; VARIANTS],
     #[cfg(test)]
@@ -81,6 +86,7 @@ impl Scripts {
     pub fn new(time: TimeSource) -> Self {
         let script = |body| Script {
             time,
+            purpose: DECIDES,
             body,
             variants: [const { OnceLock::new() }; VARIANTS],
             #[cfg(test)]
@@ -90,7 +96,7 @@ impl Scripts {
         const CHARGING: &str = include_str!("../lua/charging.lua");
         Self {
             reserve: script(&[HELD, CHARGING, include_str!("../lua/reserve.lua")]),
-            settle: script(&[include_str!("../lua/settle.lua")]),
+            settle: Script { purpose: CORRECTS, ..script(&[include_str!("../lua/settle.lua")]) },
             extend: script(&[HELD, CHARGING, include_str!("../lua/extend.lua")]),
             explain: script(&[HELD, include_str!("../lua/explain.lua")]),
             top_up: script(&[include_str!("../lua/top_up.lua")]),
@@ -123,7 +129,7 @@ impl Script {
     fn text(&self, kinds: Kinds) -> Option<&Text> {
         let build = || {
             let needed = ALGORITHMS.iter().enumerate().filter(|(position, _)| kinds.0 & (1 << position) != 0);
-            let mut parts = vec![self.time.text(), include_str!("../lua/common.lua")];
+            let mut parts = vec![self.time.text(), self.purpose, include_str!("../lua/common.lua")];
             parts.extend(needed.map(|(_, (_, text))| *text));
             parts.extend(self.body);
             let text = parts.join("\n");

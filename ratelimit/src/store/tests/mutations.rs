@@ -84,10 +84,11 @@ mutations! {
         "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then" => "if false then",
         by concurrent::suite::one_of_many_repeats;
     a_shadow_that_refuses:
-        "if not b.shadow and b.amount > b.algorithm.room(b) then" => "if b.amount > b.algorithm.room(b) then",
+        "held = held and (b.shadow or b.amount <= b.algorithm.room(b))"
+        => "held = held and b.amount <= b.algorithm.room(b)",
         by deciding::suite::shadows_never_refuse;
     a_clamp_rounded_up:
-        "return math.floor(most / choices)" => "return math.ceil(most / choices)",
+        "local per_choice = math.floor(most / choices)" => "local per_choice = math.ceil(most / choices)",
         by deciding::suite::a_clamped_request_holds_what_fits;
     a_hold_that_stays_held_when_it_is_closed:
         "portions[at + 1] = portions[at + 1] - held" => "portions[at + 1] = portions[at + 1]",
@@ -105,10 +106,10 @@ mutations! {
         "or held_prompt ~= prompt then" => "then",
         by other_content::suite::another_request_is_not_replayed;
     a_write_before_the_open_holds_are_known:
-        "  redis.call('ZADD', KEYS[2], digits(lapses)" => "  redis.call('SET', KEYS[1], '') redis.call('ZADD', KEYS[2], digits(lapses)",
+        "  redis.call('ZADD', KEYS[2], lapses" => "  redis.call('SET', KEYS[1], '') redis.call('ZADD', KEYS[2], lapses",
         by holding::open_holds_of_another_type;
     a_clock_that_frees_by_going_back:
-        "    elseif stored > start then\n      -- The clock went back further: the amount stays.\n      b.used, b.went_back = used, true\n"
+        "  elseif stored > start then\n    -- The clock went back further: the amount stays.\n    b.used, b.went_back = used, true\n"
         => "",
         by reserving::suite::the_clock_goes_back;
 }
