@@ -126,7 +126,9 @@ impl Bench {
                 )
                 .await?;
                 let settlements: Vec<_> = holds.iter().map(|hold| [settlement(hold)]).collect();
-                let settled = async |number: usize| Ok(self.store.settle(&settlements[number], &|_, _| None, TIME).await);
+                let settled = async |number: usize| {
+                    Ok(self.store.settle(&settlements[number], &|_, _| None, TIME).await)
+                };
                 let settle = closed_loop(callers, count, settled, replaced).await?;
                 Ok(Block { reserve, settle, redis_cpu_us: cpu_us(&mut redis).await? - before })
             }

@@ -56,6 +56,7 @@ async fn reserve(bench: &Bench, holds: &[Hold]) -> Outcome<()> {
 }
 
 async fn settle(bench: &Bench, holds: &[Hold]) -> Outcome<()> {
-    let settle = async |number: usize| Ok(bench.store.settle(&[settlement(&holds[number])], &|_, _| None, TIME).await);
+    let settle =
+        async |number: usize| Ok(bench.store.settle(&[settlement(&holds[number])], &|_, _| None, TIME).await);
     closed_loop(CALLERS, holds.len(), settle, replaced).await.map(|_| ())
 }

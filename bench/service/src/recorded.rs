@@ -51,7 +51,8 @@ impl Recorded {
         let mut marks = Vec::new();
         for (number, (key, argument)) in settle[KEYS + 3..first].iter().zip(&settle[first + 7..]).enumerate()
         {
-            let kind = (argument.first() == Some(&b'R')).then(|| argument.get(REFUNDED_KIND).copied()).flatten();
+            let kind =
+                (argument.first() == Some(&b'R')).then(|| argument.get(REFUNDED_KIND).copied()).flatten();
             let length = mark_length(kind);
             let charge = hold.charges.iter().find(|charge| {
                 let bucket = charge.meter.bucket;

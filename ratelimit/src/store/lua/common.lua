@@ -1,7 +1,7 @@
 -- What all scripts share. The files of the algorithms follow; each is limits/<name>.rs, step for step.
 --
 -- All numbers are whole, at most 2^53 in size, and kept in doubles. They never go through tostring or `..`, which
--- print 14 digits; redis.call prints 17.
+-- print 14 digits; redis.call prints all of them up to 2^52.
 --
 -- Argument of a charge: amount, amount of the prompt alone, amount per output token, divisor of both (doubles),
 -- then the known part of a record's entry: kind, limit (double), parameters, flags, buckets' tags, rates.

@@ -154,7 +154,8 @@ local function save(b)
   local head = value_of(b, '>BBdddddddd', '>BBBddddddddddd', b.held_limit, b.num, b.den, b.generation, b.level, b.time,
     b.interval, b.charged)
   local keep = math.ceil((full(b) - b.level) / b.num) + CLOCK_MARGIN_MS
-  redis.call('SET', b.key, head .. b.memories, 'PX', keep)
+  -- In deep debt more than 2^52, which some servers would write with an exponent.
+  redis.call('SET', b.key, head .. b.memories, 'PX', digits(keep))
 end
 
 algorithms.T = corrects and {
